@@ -1,0 +1,38 @@
+#pragma once
+// Small text functions every reader of user input needs: nearest spelling, split, join, number
+// formatting that a person can read and a program can read back.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace moestro {
+
+/// Number of single-character edits (insert, delete, replace, swap of neighbours) from a to b.
+/// Cost: O(|a| * |b|).
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// The candidate closest to `word`, or empty when none is near enough to be a misspelling
+/// (more than a third of its letters differ).
+[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+[[nodiscard]] std::string join(const std::vector<std::string>& parts, std::string_view separator);
+[[nodiscard]] std::string_view trim(std::string_view text);
+
+/// 671026419200 -> "671,026,419,200".
+[[nodiscard]] std::string with_thousands(std::int64_t value);
+
+/// Shortest decimal text that reads back as the same float (or double).
+[[nodiscard]] std::string exact(float value);
+[[nodiscard]] std::string exact(double value);
+
+/// Whether the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
+[[nodiscard]] bool is_utf8(std::string_view bytes);
+
+/// Replaces malformed bytes by U+FFFD and control characters by '?', so that untrusted text can be
+/// printed; cuts after `limit` bytes with "…".
+[[nodiscard]] std::string printable(std::string_view bytes, std::size_t limit = 120);
+
+}  // namespace moestro

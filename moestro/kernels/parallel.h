@@ -1,0 +1,31 @@
+#pragma once
+// The one way kernels use several cores. Work is cut into fixed blocks whatever the number of
+// threads, and no result depends on which thread ran a block: bits are the same on 1 and on N.
+
+#include <cstdint>
+#include <type_traits>
+
+namespace moestro::kernels {
+
+/// Threads the calling thread's kernels may use (default: all cores the process may run on).
+void set_num_threads(int threads);
+[[nodiscard]] int num_threads();
+
+namespace internal {
+using RangeFunction = void (*)(void* context, std::int64_t begin, std::int64_t end);
+void run_blocks(std::int64_t count, std::int64_t block, RangeFunction function, void* context);
+}  // namespace internal
+
+/// Calls body(begin, end) for consecutive blocks of at most `block` out of [0, count), on several
+/// threads, dynamically balanced. A nested call runs in the calling thread. The body must not throw.
+template <class Body>
+void parallel_for(std::int64_t count, std::int64_t block, const Body& body) {
+  internal::run_blocks(
+      count, block,
+      [](void* context, std::int64_t begin, std::int64_t end) {
+        (*static_cast<const Body*>(context))(begin, end);
+      },
+      const_cast<std::remove_const_t<Body>*>(&body));
+}
+
+}  // namespace moestro::kernels

@@ -1,0 +1,42 @@
+#pragma once
+// Compares the model against reference outputs in a folder (../docs/formats.md#reference-outputs):
+// config.json, model.safetensors, inputs.safetensors, expected.safetensors, optionally steps.json.
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "moestro/runtime/run_config.h"
+
+namespace moestro::runtime {
+
+/// Largest |ours - expected| / largest |expected|, per kind of tensor.
+struct VerifyResult {
+  double logits_max_rel = 0.0;
+  double hidden_max_rel = 0.0;
+  double loss_abs = 0.0;
+  double gradient_max_rel = 0.0;
+  std::string worst_tensor;  // the gradient that differs most
+  std::optional<double> aux_loss_abs;
+  std::optional<double> steps_loss_max_abs;
+  std::optional<double> steps_grad_norm_max_rel;
+  bool within_tolerance = false;
+};
+
+struct VerifyOptions {
+  Dtype dtype = Dtype::f32;
+  Recompute recompute = Recompute::none;
+  bool defer_weight_gradients = false;
+  int threads = 0;
+};
+
+/// Tolerances of verify_against in f32 (bf16 is reported, with bf16's own tolerance).
+struct VerifyTolerance {
+  double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3;
+};
+
+/// Errors: input, if the folder lacks a file or a tensor, or a shape disagrees.
+[[nodiscard]] VerifyResult verify_against(const std::filesystem::path& folder,
+                                          const VerifyOptions& options);
+
+}  // namespace moestro::runtime
