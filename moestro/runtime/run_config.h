@@ -66,14 +66,14 @@ struct ParallelSection {
 };
 
 struct CheckpointSection {
-  std::string folder;        // empty: no checkpoints
-  std::int64_t every = 0;    // steps; 0: only at the end
-  bool resume = true;        // continue from the newest complete checkpoint in `folder`
+  std::string folder;      // empty: no checkpoints
+  std::int64_t every = 0;  // steps; 0: only at the end
+  bool resume = true;      // continue from the newest complete checkpoint in `folder`
 };
 
 struct OutputSection {
-  std::string metrics;          // JSON-lines file; empty: none
-  std::string sample_prompt;    // text to continue after training; empty: no sample
+  std::string metrics;        // JSON-lines file; empty: none
+  std::string sample_prompt;  // text to continue after training; empty: no sample
   std::int64_t sample_tokens = 200;
 };
 

@@ -18,50 +18,50 @@ namespace moestro::runtime {
 
 /// How the router loaded the experts in one step, over all MoE layers.
 struct MoeReport {
-  double max_over_mean = 0.0;  // worst layer: tokens of the busiest expert / mean
-  double gini = 0.0;           // mean over layers
+  double max_over_mean = 0.0;     // worst layer: tokens of the busiest expert / mean
+  double gini = 0.0;              // mean over layers
   std::int64_t dead_experts = 0;  // experts without a token, summed over layers
-  double aux_loss = 0.0;       // mean over layers and micro-batches, before its coefficient
+  double aux_loss = 0.0;          // mean over layers and micro-batches, before its coefficient
 };
 
 /// One training step.
 struct StepReport {
-  std::int64_t step = 0;          // from 1
-  float loss = 0.0F;              // mean cross-entropy per token before the update, nats
-  std::int64_t tokens = 0;        // tokens of this step
+  std::int64_t step = 0;    // from 1
+  float loss = 0.0F;        // mean cross-entropy per token before the update, nats
+  std::int64_t tokens = 0;  // tokens of this step
   double step_seconds = 0.0;
   double tokens_per_second = 0.0;
   double flops_per_second = 0.0;  // model FLOPs (no recomputation)
   double mfu = 0.0;               // flops_per_second / measured GEMM peak
   double grad_norm = 0.0;         // before clipping
   double lr = 0.0;
-  std::optional<MoeReport> moe;   // absent for models without routed experts
+  std::optional<MoeReport> moe;          // absent for models without routed experts
   std::optional<float> validation_loss;  // nats per token, when validated after this step
 };
 
 /// What is known before the first step.
 struct RunReport {
-  std::string model;               // one line: family, layers, experts
+  std::string model;  // one line: family, layers, experts
   std::int64_t parameters = 0;
   std::int64_t active_parameters = 0;
-  std::int64_t train_tokens = 0;   // in the data
+  std::int64_t train_tokens = 0;  // in the data
   std::int64_t validation_tokens = 0;
-  double unigram_entropy = 0.0;    // nats per token of the validation text under the training
-                                   // text's token frequencies (cross-entropy, add-one smoothed)
-  double flops_per_token = 0.0;    // forward + backward
+  double unigram_entropy = 0.0;  // nats per token of the validation text under the training
+                                 // text's token frequencies (cross-entropy, add-one smoothed)
+  double flops_per_token = 0.0;  // forward + backward
   double gemm_peak_flops_per_second = 0.0;  // measured now, this dtype and thread count
   int threads = 1;
-  std::string dtype;               // what is computed in, after any fallback
-  std::int64_t first_step = 1;     // > 1 when resumed
+  std::string dtype;            // what is computed in, after any fallback
+  std::int64_t first_step = 1;  // > 1 when resumed
 };
 
 struct TrainResult {
-  std::int64_t steps = 0;          // done in this run
+  std::int64_t steps = 0;  // done in this run
   float final_loss = 0.0F;
   std::optional<float> validation_loss;
-  bool interrupted = false;        // by `stop`
-  std::string checkpoint;          // folder of the last checkpoint, empty if none
-  std::string sample;              // generated text, empty if not asked for
+  bool interrupted = false;  // by `stop`
+  std::string checkpoint;    // folder of the last checkpoint, empty if none
+  std::string sample;        // generated text, empty if not asked for
   double peak_rss_bytes = 0.0;
 };
 

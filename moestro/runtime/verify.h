@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "moestro/runtime/run_config.h"
 
@@ -29,6 +30,10 @@ struct VerifyOptions {
   bool defer_weight_gradients = false;
   int threads = 0;
 };
+
+/// Options from `--set key=value`: train.dtype, train.recompute, train.threads and
+/// train.defer_weight_gradients. Errors: input, as read_run_config.
+[[nodiscard]] VerifyOptions read_verify_options(const std::vector<std::string>& overrides);
 
 /// Tolerances of verify_against in f32 (bf16 is reported, with bf16's own tolerance).
 struct VerifyTolerance {

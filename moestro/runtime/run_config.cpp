@@ -1,0 +1,216 @@
+#include "moestro/runtime/run_config.h"
+
+#include "moestro/core/error.h"
+#include "moestro/core/fields.h"
+#include "moestro/core/text.h"
+#include "moestro/runtime/option_words.h"
+
+namespace moestro::runtime {
+namespace {
+
+// Upper limits keep products of sizes far from overflow and reject slips of the keyboard.
+constexpr double kMaxSteps = 1e9;
+constexpr double kMaxSequences = 65536;
+constexpr double kMaxSeqLen = 1048576;
+constexpr double kMaxThreads = 1024;
+constexpr double kMaxSampleTokens = 1e6;
+
+FieldSection model_section(ModelSection& model) {
+  return {"model",
+          "What is trained. Exactly one of `config` and `load`.",
+          {{"config", path_or_name(model.config),
+            "start from random weights: a config.json, a folder with one, or a built-in name"},
+           {"load", path(model.load), "start from the weights in this checkpoint folder"},
+           {"init_seed", &model.init_seed, "seed of the random weights", at_least(0)}}};
+}
+
+FieldSection data_section(DataSection& data) {
+  return {"data",
+          "What it is trained on.",
+          {{"text", paths(data.text), "UTF-8 text files"},
+           {"validation_text", paths(data.validation_text),
+            "held-out files; without any, the tail of every training file is held out"},
+           {"validation_fraction", &data.validation_fraction,
+            "part of every training file to hold out when `validation_text` is empty",
+            from_below(0.0, 1.0)},
+           {"tokenizer", path_or_name(data.tokenizer), "`byte`: one token per byte"},
+           {"seq_len", &data.seq_len, "tokens per sequence", between(1, kMaxSeqLen)}}};
+}
+
+FieldSection train_section(TrainSection& train) {
+  return {"train",
+          "How long, how much at a time, and in which arithmetic. A step takes `global_batch` "
+          "sequences, `micro_batch * shards` at a time.",
+          {{"steps", &train.steps, "optimizer steps", between(1, kMaxSteps)},
+           {"global_batch", &train.global_batch, "sequences per step", between(1, kMaxSequences)},
+           {"micro_batch", &train.micro_batch, "sequences per shard and micro-batch",
+            between(1, kMaxSequences)},
+           {"shards", &train.shards,
+            "how a micro-batch is cut; fixes the auxiliary loss, whatever computes it",
+            between(1, kMaxSequences)},
+           {"seed", &train.seed, "seed of the order of the data", at_least(0)},
+           {"dtype", dtype_choice(train.dtype),
+            "arithmetic; weights and optimizer state are f32 in both"},
+           {"recompute", recompute_choice(train.recompute),
+            "`layer`: keep only the input of each layer and compute it again for the gradient"},
+           {"threads", &train.threads, "CPU threads; 0: all cores", between(0, kMaxThreads)},
+           {"validate_every", &train.validate_every,
+            "steps between validations; 0: only at the end", at_least(0)},
+           {"validation_batches", &train.validation_batches,
+            "at most this many global batches of held-out sequences per validation", at_least(1)}}};
+}
+
+FieldSection optimizer_section(OptimizerSection& optimizer) {
+  return {"optimizer",
+          "AdamW.",
+          {{"lr", &optimizer.lr, "highest learning rate", at_least(0)},
+           {"betas", &optimizer.betas, "decay of the two moment averages", from_below(0.0, 1.0)},
+           {"eps", &optimizer.eps, "added to the root of the second moment", more_than(0)},
+           {"weight_decay", &optimizer.weight_decay, "on tensors of two or more dimensions",
+            at_least(0)},
+           {"clip", &optimizer.clip, "largest global gradient norm; 0: no clipping", at_least(0)},
+           {"warmup_steps", &optimizer.warmup_steps, "steps from 0 to `lr`, linearly", at_least(0)},
+           {"schedule", lr_schedule_choice(optimizer.schedule), "from `lr` to `min_lr` after that"},
+           {"min_lr", &optimizer.min_lr, "learning rate of the last step", at_least(0)}}};
+}
+
+FieldSection balance_section(BalanceSection& balance) {
+  return {
+      "balance",
+      "What keeps the experts evenly loaded.",
+      {{"aux_loss", &balance.aux_loss, "coefficient of the load-balancing loss", at_least(0)},
+       {"z_loss", &balance.z_loss, "coefficient of the router z-loss", at_least(0)},
+       {"bias_update", &balance.bias_update,
+        "step of the selection bias per optimizer step (balancing without a loss)", at_least(0)}}};
+}
+
+FieldSection parallel_section(ParallelSection& parallel) {
+  return {"parallel",
+          "How many workers share the model. This version trains in one process.",
+          {{"pp", &parallel.pp, "pipeline stages; 1 for now", at_least(1)},
+           {"dp", &parallel.dp, "data-parallel ranks; 1 for now", at_least(1)},
+           {"ep", &parallel.ep, "expert-parallel ranks; 1 for now", at_least(1)}}};
+}
+
+FieldSection checkpoint_section(CheckpointSection& checkpoint) {
+  return {
+      "checkpoint",
+      "Where the weights go.",
+      {{"folder", path(checkpoint.folder), "folder of the checkpoints; empty: none"},
+       {"every", &checkpoint.every, "steps between checkpoints; 0: only at the end", at_least(0)},
+       {"resume", &checkpoint.resume,
+        "continue from the newest complete checkpoint in `folder`, if there is one"}}};
+}
+
+FieldSection output_section(OutputSection& output) {
+  return {"output",
+          "What else is written.",
+          {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
+           {"sample_prompt", &output.sample_prompt,
+            "text to continue after training; empty: no sample"},
+           {"sample_tokens", &output.sample_tokens, "length of that continuation",
+            between(0, kMaxSampleTokens)}}};
+}
+
+Fields fields(RunConfig& config) {
+  return {model_section(config.model),           data_section(config.data),
+          train_section(config.train),           optimizer_section(config.optimizer),
+          balance_section(config.balance),       parallel_section(config.parallel),
+          checkpoint_section(config.checkpoint), output_section(config.output)};
+}
+
+/// Where a value came from, for errors about values that do not fit together.
+struct Source {
+  const Origins& origins;
+  const std::filesystem::path& file;
+  [[nodiscard]] std::string operator()(std::string_view key) const {
+    return where(origins, file, key);
+  }
+};
+
+void check_model_and_data(const RunConfig& config, const Source& source) {
+  if (config.model.config.empty() && config.model.load.empty()) {
+    throw input_error(source("model.config"),
+                      "expected a model, got none; write e.g. config = \"qwen3-30b-a3b\", or "
+                      "load = \"a checkpoint folder\"");
+  }
+  if (!config.model.config.empty() && !config.model.load.empty()) {
+    throw input_error(source("model.load"),
+                      "expected one of model.config and model.load, got both; remove one");
+  }
+  if (config.data.text.empty()) {
+    throw input_error(source("data.text"),
+                      "expected at least one text file, got none; write e.g. text = [\"a.txt\"]");
+  }
+  const bool holds_out =
+      !config.data.validation_text.empty() || config.data.validation_fraction > 0;
+  if (config.train.validate_every > 0 && !holds_out) {
+    throw input_error(source("train.validate_every"),
+                      "expected 0 without held-out text, got {}; name data.validation_text or "
+                      "raise data.validation_fraction",
+                      config.train.validate_every);
+  }
+}
+
+void check_batches(const TrainSection& train, const Source& source) {
+  const std::int64_t unit = train.micro_batch * train.shards;
+  const std::int64_t below = train.global_batch / unit * unit;
+  if (below == train.global_batch) return;
+  const std::string choices =
+      below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
+  throw input_error(source("train.global_batch"),
+                    "expected a multiple of micro_batch * shards = {} * {} = {}, got {}; write {}",
+                    train.micro_batch, train.shards, unit, train.global_batch, choices);
+}
+
+void check_optimizer(const OptimizerSection& optimizer, const Source& source) {
+  if (optimizer.min_lr <= optimizer.lr) return;
+  throw input_error(source("optimizer.min_lr"), "expected at most lr = {}, got {}; lower it",
+                    exact(optimizer.lr), exact(optimizer.min_lr));
+}
+
+void check_parallel(const ParallelSection& parallel, const Source& source) {
+  const std::pair<const char*, std::int64_t> degrees[] = {
+      {"parallel.pp", parallel.pp}, {"parallel.dp", parallel.dp}, {"parallel.ep", parallel.ep}};
+  for (const auto& [key, degree] : degrees) {
+    if (degree == 1) continue;
+    throw input_error(source(key),
+                      "expected 1, got {}; this version trains in one process (train.shards cuts "
+                      "a batch the same way)",
+                      degree);
+  }
+}
+
+void check(const RunConfig& config, const Source& source) {
+  check_model_and_data(config, source);
+  check_batches(config.train, source);
+  check_optimizer(config.optimizer, source);
+  check_parallel(config.parallel, source);
+  if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
+    throw input_error(source("checkpoint.every"),
+                      "expected 0 without checkpoint.folder, got {}; name a folder",
+                      config.checkpoint.every);
+  }
+}
+
+}  // namespace
+
+RunConfig read_run_config(const std::filesystem::path& path,
+                          const std::vector<std::string>& overrides) {
+  RunConfig config;
+  const Origins origins = read_fields(path, overrides, fields(config));
+  check(config, {origins, path});
+  return config;
+}
+
+std::string describe_run_options() {
+  RunConfig config;
+  return "# Options of a run file\n\n"
+         "Every key of the file that `moestro train RUN.toml` reads. All have a default except the "
+         "model and the text.\n"
+         "`--set section.key=value` overrides one. Relative paths are relative to the file; in "
+         "`--set`, to the current folder.\n\n" +
+         fields_to_markdown(fields(config));
+}
+
+}  // namespace moestro::runtime
