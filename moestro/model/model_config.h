@@ -51,7 +51,7 @@ enum class QkNorm {
 /// Rotary position embedding.
 enum class RopeKind { none, plain, linear, yarn, llama3, longrope };
 
-/// Fields are named as in models.md: inv_freq_i = theta^(-2i/d) over the `rotary_dim` first dims.
+/// inv_freq_i = theta^(-2i/d) over the `rotary_dim` first dims.
 struct Rope {
   RopeKind kind = RopeKind::plain;
   double theta = 10000.0;
@@ -149,7 +149,8 @@ struct MoeConfig {
   std::int64_t shared_width = 0;   // total width of the shared expert(s); 0: none
   bool has_shared_gate = false;    // sigmoid(x . w) scales the shared expert (Qwen3-Next)
   bool expert_bias = false;        // biases in the routed experts (gpt-oss)
-  bool shared_bias = false;        // biases in the shared expert (Nemotron mlp_bias)
+  bool shared_bias = false;        // biases in the shared expert (mlp_bias)
+  bool latent_bias = false;        // biases in the latent projections (Nemotron mlp_bias)
   std::int64_t latent_width = 0;   // routed experts run in a projected space (Nemotron); 0: none
 };
 
@@ -164,8 +165,8 @@ struct LayerConfig {
 
 /// Multi-token prediction: extra layers that the checkpoint holds beside the model.
 struct MtpConfig {
-  std::int64_t layers = 0;
-  LayerConfig layer;
+  std::int64_t layers = 0;          // prediction depths
+  std::vector<LayerConfig> blocks;  // decoder layers of one depth (one; two blocks in Nemotron-H)
   bool has_own_embedding = false;  // the checkpoint stores a copy of embedding and head (DeepSeek)
 };
 

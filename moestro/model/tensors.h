@@ -40,8 +40,9 @@ enum class Role {
   expert_up_bias, expert_down_bias,
   expert_gate_up, expert_down_stacked,       // all experts in one tensor; layout says which way
   expert_gate_up_bias, expert_down_stacked_bias,
-  shared_gate, shared_up, shared_down, shared_up_bias, shared_down_bias, shared_expert_gate,
-  dense_gate, dense_up, dense_down, dense_up_bias, dense_down_bias,
+  shared_gate, shared_up, shared_down, shared_gate_bias, shared_up_bias, shared_down_bias,
+  shared_expert_gate,
+  dense_gate, dense_up, dense_down, dense_gate_bias, dense_up_bias, dense_down_bias,
   latent_in, latent_in_bias, latent_out, latent_out_bias,
   // MTP
   mtp_embedding_norm, mtp_hidden_norm, mtp_projection, mtp_final_norm, mtp_embedding, mtp_head,
@@ -73,7 +74,7 @@ struct TensorSpec {
 
 /// All tensors a checkpoint of this model holds, in a fixed order (embedding, layers, final norm,
 /// head, MTP). MTP tensors have Component::mtp. Tied heads are not listed.
-/// Source: models.md section 3 (names), section 4 (shapes).
+/// Source: the modelling code of Hugging Face transformers and the published checkpoints.
 [[nodiscard]] std::vector<TensorSpec> tensors(const ModelConfig& config);
 
 /// Where else a file may hold (part of) a tensor: transformers v5 saves fused experts.
