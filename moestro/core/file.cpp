@@ -16,7 +16,9 @@
 namespace moestro {
 namespace {
 
-std::string reason() { return std::generic_category().message(errno); }
+std::string reason() {
+  return std::generic_category().message(errno);
+}
 
 /// A file descriptor that closes itself.
 class Descriptor {
@@ -46,15 +48,6 @@ void require_regular_file(const std::filesystem::path& path) {
   }
 }
 
-void write_all(int fd, std::string_view bytes, const std::filesystem::path& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) throw io_error(path.string(), "cannot write: {}", reason());
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-}
-
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path) {
@@ -67,25 +60,60 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write_at(0, std::as_bytes(std::span(bytes)));
+  file.finish();
+}
+
+void sync_folder(const std::filesystem::path& folder) {
+  const Descriptor opened(folder, O_RDONLY | O_DIRECTORY);
+  if (!opened.is_open()) throw io_error(folder.string(), "cannot open: {}", reason());
+  // Some file systems do not flush folders and say so with EINVAL; they have nothing to flush.
+  if (::fsync(opened.get()) != 0 && errno != EINVAL) {
+    throw io_error(folder.string(), "cannot flush: {}", reason());
+  }
+}
+
+AtomicFile::AtomicFile(const std::filesystem::path& path)
+    : path_(path), partial_(path.string() + ".partial." + std::to_string(::getpid())) {
   std::error_code code;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), code);
   if (code) throw io_error(path.string(), "cannot create its folder: {}", code.message());
-  const std::filesystem::path partial = path.string() + ".partial." + std::to_string(::getpid());
-  try {
-    const Descriptor file(partial, O_WRONLY | O_CREAT | O_TRUNC, 0644);
-    if (!file.is_open()) throw io_error(path.string(), "cannot create: {}", reason());
-    write_all(file.get(), bytes, path);
-    if (::fsync(file.get()) != 0) throw io_error(path.string(), "cannot flush: {}", reason());
-  } catch (...) {
-    std::filesystem::remove(partial, code);
-    throw;
+  fd_ = ::open(partial_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw io_error(path.string(), "cannot create: {}", reason());
+}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      partial_(std::move(other.partial_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  std::error_code ignored;  // a destructor has nobody to tell
+  std::filesystem::remove(partial_, ignored);
+}
+
+void AtomicFile::write_at(std::size_t offset, std::span<const std::byte> bytes) {
+  MOESTRO_CHECK(fd_ >= 0, "{} is already finished", path_.string());
+  while (!bytes.empty()) {
+    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw io_error(path_.string(), "cannot write: {}", reason());
+    bytes = bytes.subspan(static_cast<std::size_t>(n));
+    offset += static_cast<std::size_t>(n);
   }
-  std::filesystem::rename(partial, path, code);
-  if (code) {
-    const std::string message = code.message();
-    std::filesystem::remove(partial, code);
-    throw io_error(path.string(), "cannot rename into place: {}", message);
-  }
+}
+
+void AtomicFile::finish() {
+  MOESTRO_CHECK(fd_ >= 0, "{} is already finished", path_.string());
+  if (::fsync(fd_) != 0) throw io_error(path_.string(), "cannot flush: {}", reason());
+  std::error_code code;
+  std::filesystem::rename(partial_, path_, code);
+  if (code) throw io_error(path_.string(), "cannot rename into place: {}", code.message());
+  ::close(std::exchange(fd_, -1));
+  sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
@@ -101,8 +129,7 @@ MappedFile::MappedFile(const std::filesystem::path& path) {
   bytes_ = {static_cast<const std::byte*>(address), size};
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
-    : bytes_(std::exchange(other.bytes_, {})) {}
+MappedFile::MappedFile(MappedFile&& other) noexcept : bytes_(std::exchange(other.bytes_, {})) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(bytes_, other.bytes_);

@@ -16,6 +16,32 @@ namespace moestro {
 /// Creates missing parent folders. Errors: io.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
+/// Flushes a folder's entries to disk, so that what was created or renamed in it survives a crash.
+/// Errors: io.
+void sync_folder(const std::filesystem::path& folder);
+
+/// A file that appears under its name only once it is complete: written beside it in any order,
+/// flushed, renamed. Abandoned (destroyed without finish), it leaves nothing behind.
+class AtomicFile {
+ public:
+  /// Creates missing parent folders. Errors: io.
+  explicit AtomicFile(const std::filesystem::path& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&&) = delete;
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  /// Errors: io, e.g. a full disk.
+  void write_at(std::size_t offset, std::span<const std::byte> bytes);
+  /// Flushes and renames into place. Errors: io.
+  void finish();
+
+ private:
+  std::filesystem::path path_, partial_;
+  int fd_ = -1;  // -1: finished or moved from
+};
+
 /// A read-only memory map of a whole file; moves, never copies.
 class MappedFile {
  public:

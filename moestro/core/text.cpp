@@ -101,16 +101,25 @@ std::string with_thousands(std::int64_t value) {
   return digits;
 }
 
-std::string exact(float value) { return shortest(value); }
-std::string exact(double value) { return shortest(value); }
+std::string exact(float value) {
+  return shortest(value);
+}
+std::string exact(double value) {
+  return shortest(value);
+}
+
+std::size_t utf8_prefix(std::string_view bytes) {
+  std::string_view rest = bytes;
+  while (!rest.empty()) {
+    const std::size_t n = utf8_length(rest);
+    if (n == 0) break;
+    rest.remove_prefix(n);
+  }
+  return bytes.size() - rest.size();
+}
 
 bool is_utf8(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const std::size_t n = utf8_length(bytes);
-    if (n == 0) return false;
-    bytes.remove_prefix(n);
-  }
-  return true;
+  return utf8_prefix(bytes) == bytes.size();
 }
 
 std::string printable(std::string_view bytes, std::size_t limit) {

@@ -2,6 +2,7 @@
 // Small text functions every reader of user input needs: nearest spelling, split, join, number
 // formatting that a person can read and a program can read back.
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,7 +16,8 @@ namespace moestro {
 
 /// The candidate closest to `word`, or empty when none is near enough to be a misspelling
 /// (more than a third of its letters differ).
-[[nodiscard]] std::string nearest(std::string_view word, const std::vector<std::string>& candidates);
+[[nodiscard]] std::string nearest(std::string_view word,
+                                  const std::vector<std::string>& candidates);
 
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 [[nodiscard]] std::string join(const std::vector<std::string>& parts, std::string_view separator);
@@ -28,7 +30,10 @@ namespace moestro {
 [[nodiscard]] std::string exact(float value);
 [[nodiscard]] std::string exact(double value);
 
-/// Whether the bytes are well-formed UTF-8 (no overlong forms, no surrogates).
+/// Bytes of the longest prefix that is well-formed UTF-8 (no overlong forms, no surrogates).
+[[nodiscard]] std::size_t utf8_prefix(std::string_view bytes);
+
+/// Whether all bytes are well-formed UTF-8.
 [[nodiscard]] bool is_utf8(std::string_view bytes);
 
 /// Replaces malformed bytes by U+FFFD and control characters by '?', so that untrusted text can be
