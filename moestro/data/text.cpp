@@ -1,0 +1,114 @@
+#include "moestro/data/text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/text.h"
+
+namespace moestro::data {
+namespace {
+
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+void require_utf8(const std::string& text, const std::string& file) {
+  const std::size_t offset = utf8_prefix(text);
+  if (offset == text.size()) return;
+  const auto line =
+      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n');
+  throw input_error(
+      fmt::format("{}:{}", file, line),
+      "expected UTF-8 text, got byte 0x{:02X} at byte {} of the file; convert it, e.g. "
+      "`iconv -f ISO-8859-1 -t UTF-8`",
+      static_cast<unsigned char>(text[offset]), offset);
+}
+
+bool is_continuation(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
+
+/// The line start nearest to `target` that leaves both parts non-empty, or npos.
+std::size_t nearest_line_start(std::string_view text, std::size_t target) {
+  constexpr std::size_t npos = std::string_view::npos;
+  const std::size_t before = target > 0 ? text.rfind('\n', target - 1) : npos;
+  const std::size_t after = text.find('\n', target);
+  const bool has_after = after != npos && after + 1 < text.size();
+  if (before == npos) return has_after ? after + 1 : npos;
+  const bool after_is_nearer = has_after && after + 1 - target < target - (before + 1);
+  return after_is_nearer ? after + 1 : before + 1;
+}
+
+std::int64_t total(std::span<const std::int64_t> counts) {
+  return std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
+}
+
+}  // namespace
+
+std::string read_text(const std::filesystem::path& path) {
+  std::string text = read_file(path);
+  require_utf8(text, path.string());
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
+  if (text.empty()) {
+    throw input_error(path.string(),
+                      "expected text, got an empty file; name a file with text in it");
+  }
+  return text;
+}
+
+TextSplit split_held_out(std::string_view text, double fraction, std::string_view where) {
+  if (!(fraction >= 0.0 && fraction < 1.0)) {
+    throw input_error(where, "expected a fraction from 0 to below 1, got {}; write e.g. 0.05",
+                      fraction);
+  }
+  const auto wanted =
+      static_cast<std::size_t>(std::llround(fraction * static_cast<double>(text.size())));
+  if (wanted == 0) return {text, {}};
+  std::size_t cut = nearest_line_start(text, text.size() - wanted);
+  const std::size_t held_out = cut == std::string_view::npos ? 0 : text.size() - cut;
+  if (held_out < wanted - wanted / 2 || held_out / 2 > wanted) {
+    cut = text.size() - wanted;
+    while (cut < text.size() && is_continuation(text[cut])) ++cut;
+  }
+  return {text.substr(0, cut), text.substr(cut)};
+}
+
+std::vector<std::int64_t> token_counts(std::span<const Token> tokens, std::int64_t vocab_size) {
+  std::vector<std::int64_t> counts(static_cast<std::size_t>(vocab_size));
+  for (const Token token : tokens) {
+    MOESTRO_CHECK(token >= 0 && token < vocab_size, "token {} of a vocabulary of {}", token,
+                  vocab_size);
+    ++counts[static_cast<std::size_t>(token)];
+  }
+  return counts;
+}
+
+double unigram_entropy(std::span<const std::int64_t> counts) {
+  const auto sum = static_cast<double>(total(counts));
+  double entropy = 0.0;
+  for (const std::int64_t count : counts) {
+    if (count == 0) continue;
+    const double p = static_cast<double>(count) / sum;
+    entropy -= p * std::log(p);
+  }
+  return entropy;
+}
+
+double unigram_cross_entropy(std::span<const std::int64_t> training_counts,
+                             std::span<const std::int64_t> held_out_counts) {
+  MOESTRO_CHECK(training_counts.size() == held_out_counts.size(), "{} and {} ids",
+                training_counts.size(), held_out_counts.size());
+  const std::int64_t held_out = total(held_out_counts);
+  if (held_out == 0) return 0.0;
+  const double denominator =
+      static_cast<double>(total(training_counts)) + static_cast<double>(training_counts.size());
+  double sum = 0.0;
+  for (std::size_t i = 0; i < training_counts.size(); ++i) {
+    const double q = (static_cast<double>(training_counts[i]) + 1.0) / denominator;
+    sum -= static_cast<double>(held_out_counts[i]) * std::log(q);
+  }
+  return sum / static_cast<double>(held_out);
+}
+
+}  // namespace moestro::data
