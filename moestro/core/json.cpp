@@ -40,8 +40,10 @@ std::string quote_non_finite(std::string_view text) {
     const char c = text[i];
     if (in_string) {
       out += c;
-      if (c == '\\' && i + 1 < text.size()) out += text[++i];
-      else if (c == '"') in_string = false;
+      if (c == '\\' && i + 1 < text.size())
+        out += text[++i];
+      else if (c == '"')
+        in_string = false;
       continue;
     }
     bool replaced = false;
@@ -60,53 +62,66 @@ std::string quote_non_finite(std::string_view text) {
   return out;
 }
 
-std::optional<double> non_finite(const Json& value) {
+template <class AnyJson>
+std::optional<double> non_finite(const AnyJson& value) {
   if (!value.is_object() || value.size() != 1 || !value.contains("__float__")) return std::nullopt;
-  const Json& word = value["__float__"];
+  const AnyJson& word = value["__float__"];
   if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
   if (word == "Infinity") return std::numeric_limits<double>::infinity();
   if (word == "-Infinity") return -std::numeric_limits<double>::infinity();
   return std::nullopt;
 }
 
-void restore_non_finite(Json& value) {
+template <class AnyJson>
+void restore_non_finite(AnyJson& value) {
   if (const auto number = non_finite(value)) {
     value = *number;
   } else if (value.is_structured()) {
-    for (Json& child : value) restore_non_finite(child);
+    for (AnyJson& child : value) restore_non_finite(child);
+  }
+}
+
+template <class AnyJson>
+AnyJson parse(std::string_view text, std::string_view where) {
+  std::vector<std::set<std::string>> keys;
+  const auto guard = [&](int depth, typename AnyJson::parse_event_t event, AnyJson& parsed) {
+    if (static_cast<std::size_t>(depth) > kMaxDepth) {
+      throw input_error(where, "expected JSON nested at most {} deep; this file is deeper",
+                        kMaxDepth);
+    }
+    if (event == AnyJson::parse_event_t::object_start) keys.emplace_back();
+    if (event == AnyJson::parse_event_t::object_end) keys.pop_back();
+    if (event == AnyJson::parse_event_t::key &&
+        !keys.back().insert(parsed.template get<std::string>()).second) {
+      throw input_error(where, "key \"{}\" occurs twice in one object; remove one of them",
+                        printable(parsed.template get<std::string>()));
+    }
+    return true;
+  };
+  const bool may_be_non_finite =
+      text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
+  const std::string source = may_be_non_finite ? quote_non_finite(text) : std::string(text);
+  try {
+    AnyJson json = AnyJson::parse(source, guard);
+    if (may_be_non_finite) restore_non_finite(json);
+    return json;
+  } catch (const typename AnyJson::parse_error& error) {
+    const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
+    throw input_error(where, "expected JSON; it breaks off at {}; fix or re-download the file",
+                      position(source, offset));
+  } catch (const typename AnyJson::exception& error) {
+    throw input_error(where, "expected JSON: {}", printable(error.what()));
   }
 }
 
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where) {
-  std::vector<std::set<std::string>> keys;
-  const auto guard = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    if (static_cast<std::size_t>(depth) > kMaxDepth) {
-      throw input_error(where, "expected JSON nested at most {} deep; this file is deeper", kMaxDepth);
-    }
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second) {
-      throw input_error(where, "key \"{}\" occurs twice in one object; remove one of them",
-                        printable(parsed.get<std::string>()));
-    }
-    return true;
-  };
-  const bool may_be_non_finite = text.find("NaN") != std::string_view::npos ||
-                                 text.find("Infinity") != std::string_view::npos;
-  const std::string source = may_be_non_finite ? quote_non_finite(text) : std::string(text);
-  try {
-    Json json = Json::parse(source, guard);
-    if (may_be_non_finite) restore_non_finite(json);
-    return json;
-  } catch (const Json::parse_error& error) {
-    const std::size_t offset = error.byte > 0 ? error.byte - 1 : 0;
-    throw input_error(where, "expected JSON; it breaks off at {}; fix or re-download the file",
-                      position(source, offset));
-  } catch (const Json::exception& error) {
-    throw input_error(where, "expected JSON: {}", printable(error.what()));
-  }
+  return parse<Json>(text, where);
+}
+
+SortedJson parse_sorted_json(std::string_view text, std::string_view where) {
+  return parse<SortedJson>(text, where);
 }
 
 Json read_json_file(const std::filesystem::path& path) {

@@ -16,6 +16,12 @@ using Json = nlohmann::ordered_json;
 /// Errors: input, with line and column, for malformed text, duplicate keys, or nesting over 128.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view where);
 
+/// Objects are sorted by key and found in logarithmic time: for documents with thousands of keys
+/// (lists of tensors), where Json's linear look-up would take quadratic time to read.
+using SortedJson = nlohmann::json;
+/// As parse_json.
+[[nodiscard]] SortedJson parse_sorted_json(std::string_view text, std::string_view where);
+
 /// Reads and parses a file. Errors: as read_file and parse_json.
 [[nodiscard]] Json read_json_file(const std::filesystem::path& path);
 
