@@ -1,0 +1,76 @@
+#pragma once
+// A Hugging Face checkpoint folder: model.safetensors, or shards with model.safetensors.index.json.
+// config.json is read by model/hf_config.h.
+//
+//   const HfFolder folder("Mixtral-8x7B");
+//   for (const model::TensorSpec& spec : model::tensors(config)) folder.read(config, spec, values);
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "moestro/checkpoint/safetensors.h"
+#include "moestro/model/tensors.h"
+
+namespace moestro::checkpoint {
+
+/// Where a wanted tensor is stored: a contiguous part of a tensor on disk.
+struct TensorLocation {
+  std::string name;                 // tensor on disk
+  std::vector<std::int64_t> shape;  // its whole shape, as expected
+  std::int64_t first_element = 0;
+};
+
+class HfFolder {
+ public:
+  /// Maps all files. If there are both a single file and an index, the single file counts, as in
+  /// transformers. Errors: input, if there are neither; if the index is malformed, names a shard
+  /// that is absent or outside the folder, or lists a tensor that its shard lacks; if a tensor is
+  /// in two shards; and as SafetensorsFile.
+  explicit HfFolder(const std::filesystem::path& path);
+
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] const std::vector<SafetensorsFile>& files() const { return files_; }
+  /// All tensors, sorted.
+  [[nodiscard]] std::vector<std::string> names() const;
+  [[nodiscard]] bool has(std::string_view name) const;
+  /// Errors: input, if there is no such tensor.
+  [[nodiscard]] const TensorInfo& info(std::string_view name) const;
+  /// Converts elements of a tensor. Errors: as info and SafetensorsFile::read_floats.
+  void read_floats(std::string_view name, std::span<float> out, std::int64_t first = 0) const;
+
+  /// Where the folder holds a tensor: under its own name, or inside a stacked one as
+  /// model::alternative_locations says; nullopt if nowhere.
+  [[nodiscard]] std::optional<TensorLocation> locate(const model::ModelConfig& config,
+                                                     const model::TensorSpec& spec) const;
+  /// Reads a tensor of the model as float, in the layout of `spec`. Reading the embedding of a
+  /// model with tied embeddings also checks a head that is stored nevertheless.
+  /// Shapes: out has spec.elements(). Errors: input, if it is nowhere, has another shape (expected
+  /// and got are named), or is no float type; if a stored tied head differs from the embedding.
+  void read(const model::ModelConfig& config, const model::TensorSpec& spec,
+            std::span<float> out) const;
+
+ private:
+  void add_file(const std::filesystem::path& file);
+  void add_shards(const std::filesystem::path& index);
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
+
+  std::filesystem::path path_;
+  std::vector<SafetensorsFile> files_;
+  std::unordered_map<std::string, std::size_t> index_;  // name -> place in files_
+};
+
+/// The name under which a head is stored if tied embeddings are stored twice.
+inline constexpr const char* kTiedHeadName = "lm_head.weight";
+
+/// Whether two tensors of a folder hold the same values. Errors: as HfFolder::info.
+[[nodiscard]] bool has_equal_values(const HfFolder& folder, std::string_view a, std::string_view b);
+
+}  // namespace moestro::checkpoint
