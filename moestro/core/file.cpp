@@ -46,6 +46,9 @@ void require_regular_file(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(status)) {
     throw input_error(path.string(), "expected a file, got a folder; name a file inside it");
   }
+  if (std::filesystem::is_character_file(status) || std::filesystem::is_block_file(status)) {
+    throw input_error(path.string(), "expected a file, got a device; name a file");
+  }
 }
 
 }  // namespace

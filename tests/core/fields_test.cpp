@@ -1,0 +1,276 @@
+#include "moestro/core/fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "moestro/core/error.h"
+#include "moestro/core/rng.h"
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+enum class Colour { red, green };
+
+struct Settings {
+  bool loud = false;
+  std::int64_t steps = 100;
+  double rate = 0.5;
+  std::array<double, 2> pair = {0.9, 0.95};
+  std::string title;
+  std::string file;
+  std::string model;
+  std::vector<std::string> texts;
+  std::vector<std::string> tags;
+  Colour colour = Colour::red;
+};
+
+Fields fields(Settings& s) {
+  return {{"run",
+           "How long.",
+           {{"loud", &s.loud, "says more"},
+            {"steps", &s.steps, "how many", at_least(1)},
+            {"rate", &s.rate, "how fast", between(0, 1)},
+            {"pair", &s.pair, "two of them", from_below(0, 1)},
+            {"title", &s.title, "a title"}}},
+          {"files",
+           "From where.",
+           {{"file", path(s.file), "a file"},
+            {"model", path_or_name(s.model), "a model"},
+            {"texts", paths(s.texts), "texts"},
+            {"tags", &s.tags, "tags"},
+            {"colour", choice<Colour>(s.colour, {{"red", Colour::red}, {"green", Colour::green}}),
+             "a colour"}}}};
+}
+
+Settings parsed(const std::string& toml, const std::string& file = "run.toml") {
+  Settings settings;
+  Origins origins;
+  parse_fields(toml, file, fields(settings), origins);
+  return settings;
+}
+
+Settings overridden(const std::string& text) {
+  Settings settings;
+  Origins origins;
+  apply_override(text, fields(settings), origins);
+  return settings;
+}
+
+template <class F>
+std::string error_of(F&& f) {
+  try {
+    f();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "no error";
+}
+std::string toml_error(const std::string& toml) {
+  return error_of([&] { static_cast<void>(parsed(toml)); });
+}
+std::string set_error(const std::string& text) {
+  return error_of([&] { static_cast<void>(overridden(text)); });
+}
+
+TEST(Fields, ReadEveryType) {
+  const Settings s = parsed(R"(
+[run]
+loud = true
+steps = 7
+rate = 1
+pair = [0, 0.5]
+title = "a \"b\""
+[files]
+file = "/abs/x"
+model = "name"
+texts = ["/a", "/b"]
+tags = ["x", "y"]
+colour = "green"
+)");
+  EXPECT_TRUE(s.loud);
+  EXPECT_EQ(s.steps, 7);
+  EXPECT_EQ(s.rate, 1.0);
+  EXPECT_EQ(s.pair[1], 0.5);
+  EXPECT_EQ(s.title, "a \"b\"");
+  EXPECT_EQ(s.file, "/abs/x");
+  EXPECT_EQ(s.model, "name");
+  EXPECT_THAT(s.texts, ElementsAre("/a", "/b"));
+  EXPECT_THAT(s.tags, ElementsAre("x", "y"));
+  EXPECT_EQ(s.colour, Colour::green);
+}
+
+TEST(Fields, KeepDefaultsOfAbsentKeys) {
+  const Settings s = parsed("");
+  EXPECT_EQ(s.steps, 100);
+  EXPECT_EQ(s.colour, Colour::red);
+}
+
+TEST(Fields, AcceptDottedKeysAndInlineTables) {
+  EXPECT_EQ(parsed("run.steps = 3").steps, 3);
+  EXPECT_EQ(parsed("run = { steps = 4 }").steps, 4);
+}
+
+TEST(Fields, MakePathsRelativeToTheFile) {
+  const Settings s =
+      parsed("[files]\nfile = \"x/../y\"\ntexts = [\"t\"]\nmodel = \"m/c.json\"", "conf/run.toml");
+  EXPECT_EQ(s.file, "conf/y");
+  EXPECT_THAT(s.texts, ElementsAre("conf/t"));
+  EXPECT_EQ(s.model, "conf/m/c.json");
+  EXPECT_EQ(parsed("[files]\nfile = \"\"", "conf/run.toml").file, "");
+}
+
+TEST(Fields, KeepNamesThatAreNoFiles) {
+  EXPECT_EQ(parsed("[files]\nmodel = \"deepseek-v3\"", "conf/run.toml").model, "deepseek-v3");
+}
+
+TEST(Fields, KeepPathsOfOverrides) {
+  EXPECT_EQ(overridden("files.file=x/y").file, "x/y");
+}
+
+TEST(Fields, OverrideWithTomlValuesAndBareWords) {
+  EXPECT_EQ(overridden("run.steps=5").steps, 5);
+  EXPECT_EQ(overridden(" run.rate = 2.5e-1 ").rate, 0.25);
+  EXPECT_TRUE(overridden("run.loud=true").loud);
+  EXPECT_EQ(overridden("files.colour=green").colour, Colour::green);
+  EXPECT_EQ(overridden("files.colour=\"green\"").colour, Colour::green);
+  EXPECT_EQ(overridden("run.pair=[0.1,0.2]").pair[0], 0.1);
+  EXPECT_THAT(overridden("files.tags=[\"a\",\"b\"]").tags, ElementsAre("a", "b"));
+  EXPECT_THAT(overridden("files.texts=a.txt").texts, ElementsAre("a.txt"));
+  EXPECT_EQ(overridden("run.title=").title, "");
+  EXPECT_EQ(overridden("run.title=a=b").title, "a=b");
+}
+
+TEST(Fields, OverrideTextThatLooksLikeANumber) {
+  EXPECT_EQ(overridden("run.title=7").title, "7");
+  EXPECT_EQ(overridden("files.file=1e3").file, "1e3");
+}
+
+TEST(Fields, OverridesCannotSmuggleInOtherKeys) {
+  EXPECT_EQ(overridden("run.title=\"a\"\nrun.steps=3").title, "\"a\"\nrun.steps=3");
+}
+
+TEST(Fields, NameLineAndKeyOfAWrongValue) {
+  EXPECT_EQ(toml_error("[run]\n\nsteps = 0"),
+            "[run.toml:3 run.steps] expected a whole number >= 1, got 0; write e.g. steps = 100");
+  EXPECT_EQ(
+      toml_error("[run]\nsteps = \"ten\""),
+      "[run.toml:2 run.steps] expected a whole number >= 1, got \"ten\"; write e.g. steps = 100");
+  EXPECT_EQ(toml_error("[run]\nsteps = 1.5"),
+            "[run.toml:2 run.steps] expected a whole number >= 1, got 1.5; write e.g. steps = 100");
+  EXPECT_EQ(toml_error("[run]\nloud = 1"),
+            "[run.toml:2 run.loud] expected true or false, got 1; write e.g. loud = false");
+  EXPECT_EQ(
+      toml_error("[files]\nfile = 3"),
+      "[run.toml:2 files.file] expected a path in quotes, got 3; write e.g. file = \"a/path\"");
+}
+
+TEST(Fields, RejectNumbersOutOfRange) {
+  EXPECT_THAT(toml_error("[run]\nrate = 1.01"), HasSubstr("a number >= 0 and <= 1, got 1.01"));
+  EXPECT_THAT(toml_error("[run]\nrate = nan"), HasSubstr("got nan"));
+  EXPECT_THAT(toml_error("[run]\nrate = inf"), HasSubstr("got inf"));
+  EXPECT_THAT(toml_error("[run]\npair = [0.5, 1.0]"), HasSubstr("each >= 0 and < 1, got a list"));
+  EXPECT_THAT(toml_error("[run]\npair = [0.5]"), HasSubstr("a list of two numbers"));
+}
+
+TEST(Fields, ListTheChoicesAndSuggestOne) {
+  EXPECT_EQ(
+      toml_error("[files]\ncolour = \"gren\""),
+      "[run.toml:2 files.colour] expected one of \"red\", \"green\", got \"gren\"; did you mean "
+      "\"green\"?");
+  EXPECT_THAT(toml_error("[files]\ncolour = \"violet\""), HasSubstr("write e.g. colour = \"red\""));
+}
+
+TEST(Fields, SuggestTheNearestKeyAndSection) {
+  EXPECT_EQ(toml_error("[run]\nstep = 3"),
+            "[run.toml:2] expected a key of [run], got \"step\"; did you mean \"steps\"?");
+  EXPECT_EQ(toml_error("[rum]\nsteps = 3"),
+            "[run.toml:1] expected a section, got \"rum\"; did you mean \"run\"?");
+  EXPECT_EQ(toml_error("[elsewhere]"),
+            "[run.toml:1] expected a section, got \"elsewhere\"; there are: run, files");
+  EXPECT_THAT(toml_error("run = 3"), HasSubstr("expected a section, got 3; write [run]"));
+}
+
+TEST(Fields, ReportTheTopmostError) {
+  EXPECT_THAT(toml_error("[run]\nzzz = 1\nloud = 3"), HasSubstr("run.toml:2"));
+  EXPECT_THAT(toml_error("[files]\nfile = 1\n[run]\nloud = 3"), HasSubstr("run.toml:2"));
+}
+
+TEST(Fields, ReportSyntaxErrorsAndDuplicatesWithTheirLine) {
+  EXPECT_THAT(toml_error("[run]\nsteps = = 3"), HasSubstr("[run.toml:2] expected TOML"));
+  EXPECT_THAT(toml_error("[run]\nsteps = 3\nsteps = 4"), HasSubstr("[run.toml:3] expected TOML"));
+  EXPECT_THAT(toml_error("a = \"\xff\""), HasSubstr("UTF-8"));
+}
+
+TEST(Fields, RejectTextWithAZeroByte) {
+  EXPECT_THAT(toml_error("[run]\ntitle = \"a\\u0000b\""), HasSubstr("zero byte"));
+}
+
+TEST(Fields, RejectHugeFiles) {
+  EXPECT_THAT(toml_error(std::string(2U << 20U, '#')), HasSubstr("at most 1048576 bytes"));
+}
+
+TEST(Fields, OverrideErrorsNameTheOption) {
+  EXPECT_EQ(set_error("run.steps=1O"),
+            "[--set run.steps] expected a whole number >= 1, got \"1O\"; write e.g. steps = 100");
+  EXPECT_EQ(set_error("run.stepz=1"),
+            "[--set] expected a key of [run], got \"stepz\"; did you mean \"steps\"?");
+  EXPECT_THAT(set_error("steps=1"), HasSubstr("expected section.key=value, got \"steps=1\""));
+  EXPECT_THAT(set_error("run.steps"), HasSubstr("expected section.key=value"));
+}
+
+TEST(Fields, RememberWhereValuesCameFrom) {
+  Settings settings;
+  Origins origins;
+  parse_fields("[run]\nsteps = 3\nrate = 0.1", "run.toml", fields(settings), origins);
+  apply_override("run.rate=0.2", fields(settings), origins);
+  EXPECT_EQ(where(origins, "run.toml", "run.steps"), "run.toml:2 run.steps");
+  EXPECT_EQ(where(origins, "run.toml", "run.rate"), "--set run.rate");
+  EXPECT_EQ(where(origins, "run.toml", "run.title"), "run.toml run.title");
+}
+
+TEST(Fields, DescribeKeysDefaultsAndRanges) {
+  Settings settings;
+  const std::string page = fields_to_markdown(fields(settings));
+  EXPECT_THAT(page, HasSubstr("## [run]\n\nHow long.\n"));
+  EXPECT_THAT(page, HasSubstr("| `steps` | a whole number >= 1 | `100` | how many |"));
+  EXPECT_THAT(page, HasSubstr("| `colour` | one of \"red\", \"green\" | `\"red\"` | a colour |"));
+}
+
+// Any bytes give settings or one input error, never another exception or a crash.
+TEST(Fields, SurviveMutatedFiles) {
+  const std::string valid =
+      "[run]\nloud = true\nsteps = 7\nrate = 0.5\npair = [0, 0.5]\ntitle = 'x'\n"
+      "[files]\ntexts = [\"/a\", \"/b\"]\ncolour = \"green\"\nmodel = \"\"\"m\"\"\"\n";
+  const std::string alphabet = "[]{}=\"'\\\n.,#-+_0129aeinfT:\xff\xc3";
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    Rng rng(seed, "mutate");
+    std::string text = valid;
+    for (std::uint64_t edits = 1 + rng.below(4); edits > 0; --edits) {
+      const std::size_t at = rng.below(text.size());
+      if (rng.below(3) == 0) {
+        text.erase(at, 1 + rng.below(5));
+      } else {
+        text.insert(at, 1, alphabet[rng.below(alphabet.size())]);
+      }
+    }
+    try {
+      const Settings s = parsed(text);
+      EXPECT_GE(s.steps, 1) << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input) << text;
+    }
+  }
+}
+
+TEST(Fields, RejectDeepNesting) {
+  EXPECT_NE(toml_error("[run]\nsteps = " + std::string(100000, '[')), "no error");
+}
+
+}  // namespace
+}  // namespace moestro

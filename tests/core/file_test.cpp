@@ -1,0 +1,115 @@
+#include "moestro/core/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "moestro/core/error.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro {
+namespace {
+
+using test::TemporaryFolder;
+using ::testing::HasSubstr;
+
+std::size_t entries(const std::filesystem::path& folder) {
+  const std::filesystem::directory_iterator begin(folder);
+  return static_cast<std::size_t>(std::distance(begin, std::filesystem::directory_iterator()));
+}
+
+std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span(text.data(), text.size()));
+}
+
+template <class F>
+void expect_error(ErrorKind kind, const char* part, F&& f) {
+  try {
+    f();
+    FAIL() << "did not throw";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), kind);
+    EXPECT_THAT(error.what(), HasSubstr(part));
+  }
+}
+
+TEST(File, ReadsBackWhatWasWritten) {
+  const TemporaryFolder folder;
+  const std::string bytes("a\0b\r\n\xff", 6);
+  write_file_atomically(folder.path() / "deep/er/x", bytes);
+  EXPECT_EQ(read_file(folder.path() / "deep/er/x"), bytes);
+  EXPECT_EQ(entries(folder.path() / "deep/er"), 1U) << "a partial file was left behind";
+}
+
+TEST(File, ReplacesAnExistingFile) {
+  const TemporaryFolder folder;
+  const auto path = folder.file("x", "old and longer");
+  write_file_atomically(path, "new");
+  EXPECT_EQ(read_file(path), "new");
+}
+
+TEST(File, NamesWhatIsMissing) {
+  const TemporaryFolder folder;
+  const auto read = [](const std::filesystem::path& path) { static_cast<void>(read_file(path)); };
+  expect_error(ErrorKind::input, "there is none", [&] { read(folder.path() / "absent"); });
+  expect_error(ErrorKind::input, "got a folder", [&] { read(folder.path()); });
+  expect_error(ErrorKind::input, "there is none", [&] { MappedFile(folder.path() / "absent"); });
+}
+
+TEST(File, RefusesEndlessDevices) {
+  expect_error(ErrorKind::input, "device", [] { static_cast<void>(read_file("/dev/zero")); });
+}
+
+TEST(File, FailsCleanlyWhereNothingCanBeWritten) {
+  const TemporaryFolder folder;
+  const auto file = folder.file("x", "");
+  expect_error(ErrorKind::io, "cannot", [&] { write_file_atomically(file / "below", "y"); });
+}
+
+TEST(MappedFile, ShowsTheBytes) {
+  const TemporaryFolder folder;
+  const MappedFile map(folder.file("x", "hello"));
+  ASSERT_EQ(map.bytes().size(), 5U);
+  EXPECT_EQ(std::memcmp(map.bytes().data(), "hello", 5), 0);
+}
+
+TEST(MappedFile, AcceptsAnEmptyFile) {
+  const TemporaryFolder folder;
+  EXPECT_TRUE(MappedFile(folder.file("x", "")).bytes().empty());
+}
+
+TEST(MappedFile, MovesItsBytes) {
+  const TemporaryFolder folder;
+  MappedFile first(folder.file("x", "hello"));
+  MappedFile second(std::move(first));
+  MappedFile third(folder.file("y", "other"));
+  third = std::move(second);
+  EXPECT_EQ(std::memcmp(third.bytes().data(), "hello", 5), 0);
+}
+
+TEST(AtomicFile, AppearsOnlyWhenFinished) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "x";
+  AtomicFile file(path);
+  file.write_at(3, bytes_of("def"));
+  file.write_at(0, bytes_of("abc"));
+  EXPECT_FALSE(std::filesystem::exists(path));
+  file.finish();
+  EXPECT_EQ(read_file(path), "abcdef");
+}
+
+TEST(AtomicFile, LeavesNothingWhenAbandoned) {
+  const TemporaryFolder folder;
+  {
+    AtomicFile file(folder.path() / "x");
+    file.write_at(0, bytes_of("abc"));
+  }
+  EXPECT_EQ(entries(folder.path()), 0U);
+}
+
+}  // namespace
+}  // namespace moestro

@@ -1,0 +1,112 @@
+#include "moestro/core/text.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+namespace moestro {
+namespace {
+
+using ::testing::ElementsAre;
+
+TEST(EditDistance, CountsSingleEdits) {
+  EXPECT_EQ(edit_distance("", "abc"), 3U);
+  EXPECT_EQ(edit_distance("steps", "steps"), 0U);
+  EXPECT_EQ(edit_distance("step", "steps"), 1U);
+  EXPECT_EQ(edit_distance("setps", "steps"), 1U) << "a swap of neighbours is one edit";
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3U);
+}
+
+TEST(EditDistance, IsSymmetricAndBounded) {
+  EXPECT_TRUE(rc::check([](const std::string& a, const std::string& b) {
+    const std::size_t distance = edit_distance(a, b);
+    RC_ASSERT(distance == edit_distance(b, a));
+    RC_ASSERT(distance <= std::max(a.size(), b.size()));
+    RC_ASSERT((distance == 0) == (a == b));
+  }));
+}
+
+TEST(Nearest, FindsMisspellingsOnly) {
+  EXPECT_EQ(nearest("global_bach", {"global_batch", "micro_batch"}), "global_batch");
+  EXPECT_EQ(nearest("xyzzy", {"global_batch", "seed"}), "");
+  EXPECT_EQ(nearest("a", {}), "");
+}
+
+TEST(Split, KeepsEmptyParts) {
+  EXPECT_THAT(split("a,,b,", ','), ElementsAre("a", "", "b", ""));
+  EXPECT_THAT(split("", ','), ElementsAre(""));
+}
+
+TEST(Split, IsUndoneByJoin) {
+  EXPECT_TRUE(
+      rc::check([](const std::string& text) { RC_ASSERT(join(split(text, ','), ",") == text); }));
+}
+
+TEST(Trim, RemovesSpaceAtBothEnds) {
+  EXPECT_EQ(trim(" \t a b \r\n"), "a b");
+  EXPECT_EQ(trim(" \n"), "");
+}
+
+TEST(WithThousands, GroupsDigits) {
+  EXPECT_EQ(with_thousands(0), "0");
+  EXPECT_EQ(with_thousands(999), "999");
+  EXPECT_EQ(with_thousands(671026419200), "671,026,419,200");
+  EXPECT_EQ(with_thousands(-1000), "-1,000");
+  EXPECT_EQ(with_thousands(-100), "-100");
+}
+
+TEST(Exact, ReadsBackAsTheSameNumber) {
+  EXPECT_TRUE(rc::check([](std::int32_t numerator) {
+    const float f = static_cast<float>(numerator) / 7.0F;
+    RC_ASSERT(std::strtof(exact(f).c_str(), nullptr) == f);
+    const double d = numerator / 7.0;
+    RC_ASSERT(std::strtod(exact(d).c_str(), nullptr) == d);
+  }));
+}
+
+TEST(Exact, IsShort) {
+  EXPECT_EQ(exact(0.1F), "0.1");
+  EXPECT_EQ(exact(1e-3), "0.001");
+  EXPECT_EQ(exact(1.0), "1");
+}
+
+TEST(Utf8, AcceptsWellFormedText) {
+  EXPECT_TRUE(is_utf8("plain, \xC3\xBC, \xE2\x82\xAC, \xF0\x9F\x98\x80"));
+  EXPECT_TRUE(is_utf8(""));
+}
+
+TEST(Utf8, RejectsWhatTheStandardForbids) {
+  EXPECT_FALSE(is_utf8("\x80")) << "continuation without lead";
+  EXPECT_FALSE(is_utf8("\xC0\xAF")) << "overlong";
+  EXPECT_FALSE(is_utf8("\xE0\x80\x80")) << "overlong";
+  EXPECT_FALSE(is_utf8("\xED\xA0\x80")) << "surrogate";
+  EXPECT_FALSE(is_utf8("\xF4\x90\x80\x80")) << "above U+10FFFF";
+  EXPECT_FALSE(is_utf8("\xE2\x82")) << "cut off";
+}
+
+TEST(Utf8, PrefixEndsAtTheFirstBadByte) {
+  EXPECT_EQ(utf8_prefix("ab\xC3\xBC\xFFzz"), 4U);
+  EXPECT_EQ(utf8_prefix("abc"), 3U);
+}
+
+TEST(Printable, ReplacesWhatWouldHarmATerminal) {
+  EXPECT_EQ(printable("a\x1b[2J\n\xFF\xC3\xBC"), "a?[2J?\xEF\xBF\xBD\xC3\xBC");
+}
+
+TEST(Printable, CutsLongText) {
+  EXPECT_EQ(printable("abcdef", 3), "abc…");
+  EXPECT_EQ(printable("abc", 3), "abc");
+}
+
+TEST(Printable, AlwaysGivesUtf8) {
+  EXPECT_TRUE(
+      rc::check([](const std::string& bytes) { RC_ASSERT(is_utf8(printable(bytes, 20))); }));
+}
+
+}  // namespace
+}  // namespace moestro
