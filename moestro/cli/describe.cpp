@@ -1,0 +1,41 @@
+// moestro describe MODEL: parameters and FLOPs per token.
+
+#include "moestro/model/describe.h"
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "moestro/cli/command.h"
+#include "moestro/cli/options.h"
+
+namespace moestro::cli {
+
+int describe(const Arguments& arguments) {
+  CLI::App app("Parameters and model FLOPs per token of a model, by component.",
+               "moestro describe");
+  std::string name;
+  std::optional<std::int64_t> seq;
+  bool without_mtp = false;
+  model::HfConfigOptions reading;
+  CommonOptions common;
+  app.add_option("MODEL", name, "config.json, a folder that holds one, or a built-in name")
+      ->required();
+  app.add_option("--seq", seq, "tokens per sequence (default: 4096, or the model's longest)");
+  app.add_flag("--no-mtp", without_mtp, "leave multi-token prediction out of the FLOPs");
+  app.add_flag("--strict", reading.strict, "make keys that nobody knows an error");
+  add_common_options(app, common);
+  if (!parse(app, arguments, common)) return kDone;
+
+  const model::HfConfig config = model::resolve_model(name, reading);
+  const std::int64_t length = seq ? *seq : model::default_sequence_length(config.model);
+  const model::Ledger ledger = model::make_ledger(config.model, length, {.with_mtp = !without_mtp});
+  if (common.json) {
+    print_json(model::describe_json(config, ledger));
+  } else {
+    print(model::describe_text(config, ledger));
+  }
+  return kDone;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,86 @@
+#include "moestro/cli/metrics_writer.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/json.h"
+#include "moestro/core/text.h"
+
+namespace moestro::cli {
+namespace {
+
+template <class T>
+std::string number(T value) {
+  return std::isfinite(value) ? exact(value) : "null";
+}
+
+std::string moe_object(const runtime::MoeReport& moe) {
+  return fmt::format(R"({{"max_over_mean":{},"gini":{},"dead_experts":{},"aux_loss":{}}})",
+                     number(moe.max_over_mean), number(moe.gini), moe.dead_experts,
+                     number(moe.aux_loss));
+}
+
+/// The step of a metrics line, or nothing when the line is not one.
+std::optional<std::int64_t> step_of(const std::string& line) {
+  const Json json = Json::parse(line, nullptr, false);
+  if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
+    return std::nullopt;
+  }
+  return json["step"].get<std::int64_t>();
+}
+
+/// The lines of an older run that stay. A broken last line is what a crash leaves: it goes.
+std::string lines_before(const std::string& old, std::int64_t first_step, const std::string& path) {
+  std::string kept;
+  const std::vector<std::string> lines = split(old, '\n');
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    const auto step = step_of(lines[i]);
+    if (!step && i + 1 < lines.size()) {
+      throw input_error(fmt::format("{}:{}", path, i + 1),
+                        "expected a metrics file or none, got other text; name another file in "
+                        "output.metrics");
+    }
+    if (step && *step < first_step) kept += lines[i] + '\n';
+  }
+  return kept;
+}
+
+}  // namespace
+
+std::string metrics_line(const runtime::StepReport& r) {
+  std::string line = fmt::format(
+      R"({{"step":{},"loss":{},"tokens":{},"tokens_per_second":{},"step_seconds":{},)"
+      R"("flops_per_second":{},"mfu":{},"grad_norm":{},"lr":{})",
+      r.step, number(r.loss), r.tokens, number(r.tokens_per_second), number(r.step_seconds),
+      number(r.flops_per_second), number(r.mfu), number(r.grad_norm), number(r.lr));
+  if (r.validation_loss)
+    line += fmt::format(R"(,"validation_loss":{})", number(*r.validation_loss));
+  if (r.moe) line += fmt::format(R"(,"moe":{})", moe_object(*r.moe));
+  return line + R"(,"bytes_sent":{}})";
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
+    : path_(path.string()) {
+  std::error_code code;
+  const auto status = std::filesystem::status(path, code);
+  // A device or pipe (/dev/stderr) has no past to keep and must not be replaced by a file.
+  if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
+    const std::string old = std::filesystem::exists(status) ? read_file(path) : std::string();
+    write_file_atomically(path, lines_before(old, first_step, path_));
+  }
+  stream_.open(path, std::ios::app | std::ios::binary);
+  if (!stream_) throw io_error(path_, "cannot open for writing");
+}
+
+void MetricsWriter::write(const runtime::StepReport& report) {
+  stream_ << metrics_line(report) << '\n' << std::flush;
+  if (!stream_) throw io_error(path_, "cannot write; is the disk full?");
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,31 @@
+#pragma once
+// The metrics file of a training run: one JSON object per step and line, complete after every step.
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "moestro/runtime/trainer.h"
+
+namespace moestro::cli {
+
+/// One step as one line of JSON, without the newline. Numbers are the shortest text that reads back
+/// as the same number; what is not finite becomes null.
+[[nodiscard]] std::string metrics_line(const runtime::StepReport& report);
+
+/// Appends to a metrics file and flushes every line.
+class MetricsWriter {
+ public:
+  /// Keeps the steps before `first_step` of an existing file and drops the others, so that a
+  /// resumed run leaves every step once. Errors: input, if the file holds something else; io.
+  MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
+
+  /// Errors: io, e.g. a full disk.
+  void write(const runtime::StepReport& report);
+
+ private:
+  std::string path_;
+  std::ofstream stream_;
+};
+
+}  // namespace moestro::cli

@@ -1,0 +1,86 @@
+#include "moestro/cli/options.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/error.h"
+#include "moestro/core/log.h"
+#include "moestro/core/text.h"
+
+namespace moestro::cli {
+namespace {
+
+/// All spellings of all options of a verb: "--json", "--seq", "-h".
+std::vector<std::string> spellings(const CLI::App& app) {
+  std::vector<std::string> all;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) all.push_back("--" + name);
+  }
+  return all;
+}
+
+[[noreturn]] void reject_extra(const CLI::App& app, const std::string& extra) {
+  const std::string name = extra.substr(0, extra.find('='));
+  const std::string close = name.rfind("--", 0) == 0 ? nearest(name, spellings(app)) : "";
+  throw input_error(app.get_name(), "expected no argument \"{}\"; {}", printable(extra, 60),
+                    close.empty() ? fmt::format("see {} --help", app.get_name())
+                                  : fmt::format("did you mean {}?", close));
+}
+
+void set_level(const CommonOptions& options) {
+  set_log_level(options.verbose ? LogLevel::verbose
+                : options.quiet ? LogLevel::warning
+                                : LogLevel::info);
+}
+
+}  // namespace
+
+void add_common_options(CLI::App& app, CommonOptions& options) {
+  app.add_flag("--json", options.json, "print one JSON document and nothing else");
+  CLI::Option* quiet = app.add_flag("--quiet", options.quiet, "print warnings and errors only");
+  app.add_flag("--verbose", options.verbose, "print details, too")->excludes(quiet);
+}
+
+bool parse(CLI::App& app, const Arguments& arguments, const CommonOptions& options) {
+  Arguments reversed = arguments;  // the order CLI11 wants
+  std::reverse(reversed.begin(), reversed.end());
+  try {
+    app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    print(app.help());
+    return false;
+  } catch (const CLI::ExtrasError&) {
+    const std::vector<std::string> extras = app.remaining();
+    reject_extra(app, extras.empty() ? "--" : extras.front());
+  } catch (const CLI::ParseError& error) {
+    throw input_error(app.get_name(), "{}; see {} --help", printable(error.what(), 300),
+                      app.get_name());
+  }
+  set_level(options);
+  return true;
+}
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void print_json(const Json& json) {
+  print(json.dump(2, ' ', false, Json::error_handler_t::replace));
+  print("\n");
+}
+
+void print_error(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stderr);
+}
+
+void flush_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw io_error("standard output", "cannot write all results; is the disk full?");
+  }
+}
+
+}  // namespace moestro::cli

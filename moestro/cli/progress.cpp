@@ -1,0 +1,161 @@
+#include "moestro/cli/progress.h"
+
+#include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+#include <vector>
+
+#include "moestro/core/text.h"
+#include "moestro/core/units.h"
+
+namespace moestro::cli {
+namespace {
+
+constexpr int kDefaultWidth = 80;
+constexpr double kTerminalPeriod = 0.1;  // seconds: faster than that nobody reads
+constexpr double kPlainPeriod = 5.0;     // seconds between lines of a log, at first
+constexpr double kPlainShare = 0.05;     // of the steps, or of the time so far, between lines later
+constexpr double kAveraging = 0.9;       // weight of the past in the step time behind the ETA
+constexpr std::string_view kClearLine = "\r\x1b[K";
+
+int terminal_width() {
+  winsize size{};
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kDefaultWidth;
+  return size.ws_col;
+}
+
+/// A piece of the line; pieces of the highest rank are left out first when space is short.
+struct Piece {
+  std::string text;
+  int rank;
+};
+
+std::string fit(std::vector<Piece> pieces, int width) {
+  const auto total = [&] {
+    std::size_t columns = 0;
+    for (const Piece& piece : pieces) columns += piece.text.size() + 2;
+    return static_cast<int>(columns) - 2;
+  };
+  while (pieces.size() > 1 && total() > width) {
+    pieces.erase(std::max_element(pieces.begin(), pieces.end(),
+                                  [](const Piece& a, const Piece& b) { return a.rank < b.rank; }));
+  }
+  std::string line;
+  for (const Piece& piece : pieces) {
+    if (!line.empty()) line += "  ";
+    line += piece.text;
+  }
+  return line.substr(0, static_cast<std::size_t>(std::max(width, 0)));
+}
+
+}  // namespace
+
+Screen error_screen() {
+  const auto write = [](std::string_view text) {
+    std::fwrite(text.data(), 1, text.size(), stderr);
+    std::fflush(stderr);
+  };
+  return {write, ::isatty(STDERR_FILENO) == 1, terminal_width};
+}
+
+std::string duration_text(double seconds) {
+  constexpr double kLongest = 1e9;  // also what NaN and infinity become
+  const auto s = static_cast<std::int64_t>(
+      std::isfinite(seconds) ? std::clamp(std::round(seconds), 0.0, kLongest) : kLongest);
+  if (s < 60) return fmt::format("{}s", s);
+  if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
+  return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
+}
+
+std::string progress_line(const runtime::StepReport& report, std::int64_t last_step,
+                          double eta_seconds, int width) {
+  const std::string last = std::to_string(last_step);
+  std::vector<Piece> pieces = {{fmt::format("step {:>{}}/{}", report.step, last.size(), last), 0},
+                               {fmt::format("loss {:.4f}", report.loss), 1},
+                               {fmt::format("{:.0f} tokens/s", report.tokens_per_second), 3},
+                               {fmt::format("{:.3f} TFLOP/s", report.flops_per_second / 1e12), 6}};
+  if (report.mfu > 0.0) pieces.push_back({fmt::format("MFU {:.1f} %", report.mfu * 100.0), 4});
+  if (report.moe) pieces.push_back({fmt::format("load {:.2f}", report.moe->max_over_mean), 5});
+  pieces.push_back({"ETA " + duration_text(eta_seconds), 2});
+  return fit(std::move(pieces), width);
+}
+
+std::string start_text(const runtime::RunReport& run) {
+  std::string text = fmt::format(
+      "model    {}\n         {} parameters, {} active, {} per token\n"
+      "data     {} tokens to train on, {} held out\n"
+      "machine  {} threads, {}, GEMM peak {}\n",
+      run.model, with_thousands(run.parameters), with_thousands(run.active_parameters),
+      to_string(Flops(run.flops_per_token)), with_thousands(run.train_tokens),
+      with_thousands(run.validation_tokens), run.threads, run.dtype,
+      to_string(FlopsPerSecond(run.gemm_peak_flops_per_second)));
+  if (run.first_step > 1) text += fmt::format("resumes  at step {}\n", run.first_step);
+  return text;
+}
+
+Progress::Progress(Screen screen, std::int64_t last_step)
+    : screen_(std::move(screen)), last_step_(last_step) {}
+
+void Progress::start(const runtime::RunReport& run) {
+  first_step_ = run.first_step;
+  shown_step_ = run.first_step - 1;
+  unigram_entropy_ = run.unigram_entropy;
+  screen_.write(start_text(run));
+}
+
+void Progress::step(const runtime::StepReport& report) {
+  elapsed_seconds_ += report.step_seconds;
+  average_step_seconds_ = report.step == first_step_ ? report.step_seconds
+                                                     : kAveraging * average_step_seconds_ +
+                                                           (1.0 - kAveraging) * report.step_seconds;
+  if (is_due(report)) show(report);
+  if (report.validation_loss) {
+    print_line(fmt::format("step {}: validation loss {:.4f} (unigram entropy {:.4f})", report.step,
+                           *report.validation_loss, unigram_entropy_));
+  }
+}
+
+void Progress::checkpoint(const std::string& folder) {
+  print_line("saved " + folder);
+}
+
+void Progress::finish() {
+  if (has_open_line_) screen_.write("\n");
+  has_open_line_ = false;
+}
+
+bool Progress::is_due(const runtime::StepReport& report) const {
+  if (report.step == first_step_ || report.step == last_step_ || report.validation_loss)
+    return true;
+  const double waited = elapsed_seconds_ - shown_at_seconds_;
+  if (screen_.is_terminal) return waited >= kTerminalPeriod;
+  const auto steps = static_cast<double>(report.step - shown_step_);
+  return steps >= kPlainShare * static_cast<double>(last_step_ - first_step_ + 1) ||
+         waited >= std::max(kPlainPeriod, kPlainShare * elapsed_seconds_);
+}
+
+void Progress::show(const runtime::StepReport& report) {
+  const double eta = average_step_seconds_ * static_cast<double>(last_step_ - report.step);
+  shown_at_seconds_ = elapsed_seconds_;
+  shown_step_ = report.step;
+  if (!screen_.is_terminal) {
+    screen_.write(progress_line(report, last_step_, eta, 1000) + "\n");
+    return;
+  }
+  // One column stays free: terminals wrap when the last one is filled.
+  screen_.write(
+      fmt::format("{}{}", kClearLine, progress_line(report, last_step_, eta, screen_.width() - 1)));
+  has_open_line_ = true;
+}
+
+void Progress::print_line(const std::string& line) {
+  finish();
+  screen_.write(line + "\n");
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,87 @@
+// moestro train RUN.toml: reads the run file, shows the run, writes its metrics.
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "moestro/cli/command.h"
+#include "moestro/cli/interrupt.h"
+#include "moestro/cli/metrics_writer.h"
+#include "moestro/cli/options.h"
+#include "moestro/cli/progress.h"
+#include "moestro/cli/train_summary.h"
+#include "moestro/runtime/trainer.h"
+
+namespace moestro::cli {
+namespace {
+
+struct TrainArguments {
+  std::string file;
+  std::vector<std::string> overrides;
+  CommonOptions common;
+};
+
+bool parse_train(const Arguments& arguments, TrainArguments& parsed) {
+  CLI::App app("Trains a model as RUN.toml says (docs/options.md lists its keys).",
+               "moestro train");
+  app.add_option("RUN.toml", parsed.file, "the run file")->required();
+  app.add_option("--set", parsed.overrides, "override one key of the run file; may be repeated")
+      ->type_name("SECTION.KEY=VALUE")
+      ->allow_extra_args(false);
+  add_common_options(app, parsed.common);
+  return parse(app, arguments, parsed.common);
+}
+
+/// What follows a run from its start to its summary.
+struct Audience {
+  Progress progress;
+  std::unique_ptr<MetricsWriter> metrics = nullptr;
+  runtime::RunReport run = {};
+  RunTotals totals = {};
+  bool shows_progress = true;
+};
+
+runtime::TrainHooks hooks_of(Audience& audience, const std::string& metrics_path) {
+  runtime::TrainHooks hooks;
+  hooks.on_start = [&audience, metrics_path](const runtime::RunReport& run) {
+    audience.run = run;
+    if (!metrics_path.empty()) {
+      audience.metrics = std::make_unique<MetricsWriter>(metrics_path, run.first_step);
+    }
+    if (audience.shows_progress) audience.progress.start(run);
+  };
+  hooks.on_step = [&audience](const runtime::StepReport& step) {
+    add(audience.totals, step);
+    if (audience.metrics) audience.metrics->write(step);
+    if (audience.shows_progress) audience.progress.step(step);
+  };
+  hooks.on_checkpoint = [&audience](const std::string& folder) {
+    if (audience.shows_progress) audience.progress.checkpoint(folder);
+  };
+  return hooks;
+}
+
+}  // namespace
+
+int train(const Arguments& arguments) {
+  TrainArguments parsed;
+  if (!parse_train(arguments, parsed)) return kDone;
+  const runtime::RunConfig config = runtime::read_run_config(parsed.file, parsed.overrides);
+
+  Audience audience{.progress = Progress(error_screen(), config.train.steps),
+                    .shows_progress = !parsed.common.quiet};
+  const InterruptGuard interrupt(!config.checkpoint.folder.empty());
+  runtime::TrainHooks hooks = hooks_of(audience, config.output.metrics);
+  hooks.stop = &interrupt.stop();
+  const runtime::TrainResult result = runtime::train(config, hooks);
+  audience.progress.finish();
+
+  if (parsed.common.json) {
+    print_json(summary_json(audience.run, result, audience.totals));
+  } else {
+    print(summary_text(audience.run, result, audience.totals));
+  }
+  return kDone;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,88 @@
+#include "moestro/cli/train_summary.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "moestro/cli/progress.h"
+#include "moestro/core/text.h"
+#include "moestro/core/units.h"
+
+namespace moestro::cli {
+namespace {
+
+double rate(double amount, double seconds) {
+  return seconds > 0.0 ? amount / seconds : 0.0;
+}
+
+double mfu(const runtime::RunReport& run, const RunTotals& totals) {
+  return rate(rate(totals.flops, totals.seconds), run.gemm_peak_flops_per_second);
+}
+
+/// The shortest decimal text of a float, read as a double: prints as the float would.
+double widened(float value) {
+  return std::isfinite(value) ? std::stod(exact(value)) : std::numeric_limits<double>::quiet_NaN();
+}
+
+/// Generated text may hold any bytes: control characters must not reach the terminal.
+std::string safe_lines(const std::string& text) {
+  std::vector<std::string> lines = split(text, '\n');
+  for (std::string& line : lines) line = "  " + printable(line, std::string::npos);
+  return join(lines, "\n");
+}
+
+}  // namespace
+
+void add(RunTotals& totals, const runtime::StepReport& step) {
+  totals.tokens += step.tokens;
+  totals.seconds += step.step_seconds;
+  totals.flops += step.flops_per_second * step.step_seconds;
+}
+
+std::string summary_text(const runtime::RunReport& run, const runtime::TrainResult& result,
+                         const RunTotals& totals) {
+  std::string text = fmt::format(
+      "{} {} steps, {} tokens in {}: {:.0f} tokens/s, {}, MFU {:.1f} %\n",
+      result.interrupted ? "interrupted after" : "trained", result.steps,
+      with_thousands(totals.tokens), duration_text(totals.seconds),
+      rate(static_cast<double>(totals.tokens), totals.seconds),
+      to_string(FlopsPerSecond(rate(totals.flops, totals.seconds))), mfu(run, totals) * 100.0);
+  text += fmt::format("training loss    {:.4f} nats per token\n", result.final_loss);
+  if (result.validation_loss) {
+    text += fmt::format("validation loss  {:.4f}; unigram entropy of that text {:.4f}\n",
+                        *result.validation_loss, run.unigram_entropy);
+  }
+  if (!result.checkpoint.empty()) text += fmt::format("checkpoint       {}\n", result.checkpoint);
+  text += fmt::format("peak memory      {}\n", to_string(Bytes(result.peak_rss_bytes)));
+  if (!result.sample.empty()) text += fmt::format("sample:\n{}\n", safe_lines(result.sample));
+  return text;
+}
+
+Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& result,
+                  const RunTotals& totals) {
+  Json json = {{"model", run.model},
+               {"parameters", run.parameters},
+               {"active_parameters", run.active_parameters},
+               {"first_step", run.first_step},
+               {"steps", result.steps},
+               {"final_loss", widened(result.final_loss)},
+               {"validation_loss", nullptr},
+               {"unigram_entropy", run.unigram_entropy}};
+  if (result.validation_loss) json["validation_loss"] = widened(*result.validation_loss);
+  json["tokens"] = totals.tokens;
+  json["tokens_per_second"] = rate(static_cast<double>(totals.tokens), totals.seconds);
+  json["flops_per_second"] = rate(totals.flops, totals.seconds);
+  json["gemm_peak_flops_per_second"] = run.gemm_peak_flops_per_second;
+  json["mfu"] = mfu(run, totals);
+  json["threads"] = run.threads;
+  json["dtype"] = run.dtype;
+  json["peak_rss_bytes"] = result.peak_rss_bytes;
+  json["interrupted"] = result.interrupted;
+  json["checkpoint"] = result.checkpoint;
+  json["sample"] = result.sample;
+  return json;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,30 @@
+#pragma once
+// What a finished training run has to say, for people and for programs.
+
+#include <cstdint>
+#include <string>
+
+#include "moestro/core/json.h"
+#include "moestro/runtime/trainer.h"
+
+namespace moestro::cli {
+
+/// Sums over the steps of a run, for its mean rates.
+struct RunTotals {
+  std::int64_t tokens = 0;
+  double seconds = 0.0;
+  double flops = 0.0;
+};
+void add(RunTotals& totals, const runtime::StepReport& step);
+
+/// Losses beside the unigram entropy, speed, memory, checkpoint, sample.
+[[nodiscard]] std::string summary_text(const runtime::RunReport& run,
+                                       const runtime::TrainResult& result, const RunTotals& totals);
+
+/// Keys: model, parameters, active_parameters, steps, first_step, final_loss, validation_loss,
+/// unigram_entropy, tokens, tokens_per_second, flops_per_second, gemm_peak_flops_per_second, mfu,
+/// threads, dtype, peak_rss_bytes, interrupted, checkpoint, sample.
+[[nodiscard]] Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& result,
+                                const RunTotals& totals);
+
+}  // namespace moestro::cli

@@ -1,0 +1,108 @@
+// moestro verify CKPT: is the checkpoint complete? moestro verify --against DIR: does the model
+// compute what reference outputs say?
+
+#include "moestro/runtime/verify.h"
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "moestro/cli/command.h"
+#include "moestro/cli/options.h"
+#include "moestro/core/error.h"
+
+namespace moestro::cli {
+namespace {
+
+struct VerifyArguments {
+  std::string checkpoint;
+  std::string model;
+  std::string against;
+  std::vector<std::string> overrides;
+  CommonOptions common;
+};
+
+bool parse_verify(const Arguments& arguments, VerifyArguments& parsed) {
+  CLI::App app(
+      "Checks that a checkpoint holds every tensor once, with its shape; or, with --against, that "
+      "the model computes what reference outputs say.",
+      "moestro verify");
+  CLI::Option* checkpoint =
+      app.add_option("CHECKPOINT", parsed.checkpoint, "folder with config.json and safetensors");
+  app.add_option("--model", parsed.model, "expect this model instead of the folder's config.json")
+      ->needs(checkpoint);
+  CLI::Option* against =
+      app.add_option("--against", parsed.against, "folder with a model, its inputs and outputs")
+          ->excludes(checkpoint);
+  app.add_option("--set", parsed.overrides,
+                 "train.dtype, train.recompute, train.threads or train.defer_weight_gradients")
+      ->type_name("SECTION.KEY=VALUE")
+      ->allow_extra_args(false)
+      ->needs(against);
+  add_common_options(app, parsed.common);
+  if (!parse(app, arguments, parsed.common)) return false;
+  if (parsed.checkpoint.empty() && parsed.against.empty()) {
+    throw input_error(app.get_name(),
+                      "expected a checkpoint or --against DIR, got neither; see {} "
+                      "--help",
+                      app.get_name());
+  }
+  return true;
+}
+
+void set_if_known(Json& json, const char* key, const std::optional<double>& value) {
+  if (value) json[key] = *value;
+}
+
+Json comparison_json(const runtime::VerifyResult& result) {
+  Json json = {{"logits_max_rel", result.logits_max_rel},
+               {"hidden_max_rel", result.hidden_max_rel},
+               {"loss_abs", result.loss_abs},
+               {"gradient_max_rel", result.gradient_max_rel},
+               {"worst_tensor", result.worst_tensor}};
+  set_if_known(json, "aux_loss_abs", result.aux_loss_abs);
+  set_if_known(json, "steps_loss_max_abs", result.steps_loss_max_abs);
+  set_if_known(json, "steps_grad_norm_max_rel", result.steps_grad_norm_max_rel);
+  json["within_tolerance"] = result.within_tolerance;
+  return json;
+}
+
+std::string comparison_text(const runtime::VerifyResult& result) {
+  std::string text = fmt::format(
+      "logits     {:.2e} relative to the largest\n"
+      "hidden     {:.2e} relative to the largest\n"
+      "loss       {:.2e} absolute\n"
+      "gradients  {:.2e} relative to the largest of each tensor; worst: {}\n",
+      result.logits_max_rel, result.hidden_max_rel, result.loss_abs, result.gradient_max_rel,
+      result.worst_tensor);
+  const auto line = [&text](const char* name, const std::optional<double>& value,
+                            const char* measure) {
+    if (value) text += fmt::format("{:<11}{:.2e} {}\n", name, *value, measure);
+  };
+  line("aux loss", result.aux_loss_abs, "absolute");
+  line("steps", result.steps_loss_max_abs, "largest difference of a loss, absolute");
+  line("steps", result.steps_grad_norm_max_rel, "largest difference of a gradient norm, relative");
+  return text + (result.within_tolerance ? "within tolerance\n" : "outside tolerance\n");
+}
+
+int compare(const VerifyArguments& parsed) {
+  const runtime::VerifyResult result =
+      runtime::verify_against(parsed.against, runtime::read_verify_options(parsed.overrides));
+  if (parsed.common.json) {
+    print_json(comparison_json(result));
+  } else {
+    print(comparison_text(result));
+  }
+  return result.within_tolerance ? kDone : kFailed;
+}
+
+}  // namespace
+
+int verify(const Arguments& arguments) {
+  VerifyArguments parsed;
+  if (!parse_verify(arguments, parsed)) return kDone;
+  return compare(parsed);
+}
+
+}  // namespace moestro::cli
