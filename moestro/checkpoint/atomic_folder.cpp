@@ -9,6 +9,7 @@
 
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
+#include "moestro/core/text.h"
 
 namespace moestro::checkpoint {
 namespace {
@@ -18,12 +19,21 @@ namespace fs = std::filesystem;
 constexpr const char* kPartial = ".partial";
 constexpr const char* kReplaced = ".replaced.partial";
 
-/// Whether checkpoints consist of such files: what may be replaced without asking.
+/// Whether checkpoints consist of such files, half-written ones included.
 bool is_checkpoint_file(const fs::directory_entry& entry) {
-  const fs::path name = entry.path().filename();
+  const std::string name = entry.path().filename().string();
   const bool is_plain = entry.symlink_status().type() == fs::file_type::regular;
-  return is_plain && (name.extension() == ".safetensors" || name == "config.json" ||
-                      name == "trainer.json" || name == "model.safetensors.index.json");
+  return is_plain &&
+         (name.ends_with(".safetensors") || name == "config.json" || name == "trainer.json" ||
+          name == "model.safetensors.index.json" || name.find(".partial.") != std::string::npos);
+}
+
+/// The first file of a folder that no checkpoint has, or empty.
+std::string foreign_file(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!is_checkpoint_file(entry)) return entry.path().filename().string();
+  }
+  return "";
 }
 
 void require_replaceable(const fs::path& path) {
@@ -33,14 +43,12 @@ void require_replaceable(const fs::path& path) {
     throw input_error(path.string(),
                       "expected a folder or nothing, got a file; choose another name");
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(path)) {
-    if (is_checkpoint_file(entry)) continue;
-    throw input_error(
-        path.string(),
-        "expected a new folder or a checkpoint to replace, got a folder that holds {}; "
-        "choose another folder",
-        entry.path().filename().string());
-  }
+  const std::string foreign = foreign_file(path);
+  if (foreign.empty()) return;
+  throw input_error(path.string(),
+                    "expected a new folder or a checkpoint to replace, got a folder that holds {}; "
+                    "choose another folder",
+                    printable(foreign));
 }
 
 /// The path with the suffix appended, whether or not it ended in a slash.
@@ -64,11 +72,28 @@ bool is_partial(const fs::path& folder) {
   return folder.extension() == kPartial;
 }
 
+bool remove_checkpoint(const fs::path& folder) {
+  try {
+    if (!foreign_file(folder).empty()) return false;
+    fs::path doomed = folder;
+    if (!is_partial(folder)) {
+      doomed = with_suffix(folder, kReplaced);
+      fs::remove_all(doomed);
+      fs::rename(folder, doomed);
+    }
+    fs::remove_all(doomed);
+    return true;
+  } catch (const fs::filesystem_error& error) {
+    throw io_error(folder.string(), "cannot remove the checkpoint: {}", error.code().message());
+  }
+}
+
 AtomicFolder::AtomicFolder(const fs::path& path) {
   try {
     path_ = fs::absolute(path / "").parent_path().lexically_normal();
     require_replaceable(path_);
     staging_ = with_suffix(path_, kPartial);
+    require_replaceable(staging_);
     fs::remove_all(staging_);
     fs::create_directories(staging_);
   } catch (const fs::filesystem_error& error) {

@@ -13,6 +13,10 @@ namespace moestro::checkpoint {
 /// Whether a folder is still being written, or was abandoned by a crash.
 [[nodiscard]] bool is_partial(const std::filesystem::path& folder);
 
+/// Removes a folder in one step (as seen by readers), if it holds nothing but files that
+/// checkpoints consist of; otherwise leaves it alone. Result: whether it is gone. Errors: io.
+bool remove_checkpoint(const std::filesystem::path& folder);
+
 class AtomicFolder {
  public:
   /// Creates an empty staging folder, in place of one that a crash left behind.

@@ -1,0 +1,179 @@
+#include "moestro/checkpoint/training_state.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "moestro/checkpoint/atomic_folder.h"
+#include "moestro/checkpoint/safetensors_writer.h"
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/log.h"
+#include "moestro/core/text.h"
+
+namespace moestro::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kStateFile = "trainer.json";
+constexpr std::string_view kStepPrefix = "step-";
+
+std::string exp_avg_name(const model::TensorSpec& spec) {
+  return "exp_avg." + spec.name;
+}
+std::string exp_avg_sq_name(const model::TensorSpec& spec) {
+  return "exp_avg_sq." + spec.name;
+}
+
+bool is_count(const Json& state, const char* key) {
+  const auto found = state.find(key);
+  return found != state.end() && found->is_number_integer() && *found >= 0;
+}
+
+void write_optimizer(const fs::path& file, const TrainingTensors& tensors) {
+  std::vector<TensorDeclaration> declarations;
+  for (const model::TensorSpec& spec : tensors.specs) {
+    if (!has_optimizer_state(spec)) continue;
+    declarations.push_back({exp_avg_name(spec), Dtype::f32, spec.shape});
+    declarations.push_back({exp_avg_sq_name(spec), Dtype::f32, spec.shape});
+  }
+  SafetensorsWriter writer(file, std::move(declarations));
+  for (const model::TensorSpec& spec : tensors.specs) {
+    if (!has_optimizer_state(spec)) continue;
+    writer.write_floats(exp_avg_name(spec), tensors.exp_avg(spec));
+    writer.write_floats(exp_avg_sq_name(spec), tensors.exp_avg_sq(spec));
+  }
+  writer.finish();
+}
+
+void read_moment(const SafetensorsFile& file, const std::string& name,
+                 const model::TensorSpec& spec, std::span<float> out) {
+  const TensorInfo& stored = file.info(name);
+  if (stored.shape != spec.shape) {
+    throw input_error(fmt::format("{} tensor \"{}\"", file.path().string(), printable(name)),
+                      "expected shape {}, got {}; the checkpoint is of another model",
+                      shape_text(spec.shape), shape_text(stored.shape));
+  }
+  file.read_floats(name, out);
+}
+
+/// The step in a folder's name, if it is a step folder.
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const char* begin = name.data() + kStepPrefix.size();
+  const char* end = name.data() + name.size();
+  std::int64_t step = 0;
+  const auto result = std::from_chars(begin, end, step);
+  if (result.ec != std::errc() || result.ptr != end || step < 0) return std::nullopt;
+  return step;
+}
+
+bool is_whole(const fs::path& folder) {
+  std::error_code unreadable;  // counts as absent
+  const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
+  return has(kStateFile) && has("config.json") && has(kOptimizerFile) &&
+         (has("model.safetensors") || has("model.safetensors.index.json"));
+}
+
+/// The folders of a run's folder; none if it does not exist.
+std::vector<fs::path> folders_in(const fs::path& root) {
+  std::vector<fs::path> folders;
+  try {
+    if (!fs::exists(root)) return folders;
+    for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
+      if (entry.is_directory()) folders.push_back(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw io_error(root.string(), "cannot read the folder: {}", error.code().message());
+  }
+  return folders;
+}
+
+/// Step folders by step.
+std::map<std::int64_t, fs::path> step_folders(const fs::path& root) {
+  std::map<std::int64_t, fs::path> steps;
+  for (const fs::path& folder : folders_in(root)) {
+    if (const auto step = step_of(folder.filename().string())) steps[*step] = folder;
+  }
+  return steps;
+}
+
+}  // namespace
+
+bool has_optimizer_state(const model::TensorSpec& spec) {
+  return spec.role != model::Role::selection_bias;
+}
+
+void save_training_checkpoint(const fs::path& folder, const Json& config, const Json& state,
+                              const TrainingTensors& tensors) {
+  MOESTRO_CHECK(state.is_object() && is_count(state, "step") && is_count(state, "tokens_seen"),
+                "a training state needs step and tokens_seen");
+  Json json = {{"format", kCheckpointFormat}, {"version", kCheckpointVersion}};
+  json.update(state);
+  AtomicFolder target(folder);
+  write_hf_files(target.staging(), config, tensors.specs, tensors.weights, {});
+  write_optimizer(target.staging() / kOptimizerFile, tensors);
+  write_json_file(target.staging() / kStateFile, json);
+  target.commit();
+}
+
+Json read_training_state(const fs::path& folder) {
+  const std::string file = (folder / kStateFile).string();
+  Json state = read_json_file(file);
+  if (!state.is_object() || state.value("format", Json()) != kCheckpointFormat) {
+    throw input_error(
+        file, "expected \"format\": \"{}\", but there is none; name a folder that training wrote",
+        kCheckpointFormat);
+  }
+  const Json version = state.value("version", Json());
+  if (version != kCheckpointVersion) {
+    throw input_error(fmt::format("{} version", file),
+                      "expected {}, got {}; read it with the program that wrote it",
+                      kCheckpointVersion, printable(version.dump()));
+  }
+  for (const char* key : {"step", "tokens_seen"}) {
+    if (is_count(state, key)) continue;
+    throw input_error(fmt::format("{} {}", file, key),
+                      "expected a whole number >= 0, got {}; the file is damaged",
+                      printable(state.value(key, Json()).dump()));
+  }
+  return state;
+}
+
+void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
+                  std::span<float> exp_avg, std::span<float> exp_avg_sq) {
+  read_moment(file, exp_avg_name(spec), spec, exp_avg);
+  read_moment(file, exp_avg_sq_name(spec), spec, exp_avg_sq);
+}
+
+fs::path step_folder(const fs::path& root, std::int64_t step) {
+  return root / fmt::format("{}{:06}", kStepPrefix, step);
+}
+
+std::optional<fs::path> find_newest_checkpoint(const fs::path& root) {
+  const auto steps = step_folders(root);
+  for (auto newest = steps.rbegin(); newest != steps.rend(); ++newest) {
+    if (is_whole(newest->second)) return newest->second;
+    log_warning("{} lacks files of a checkpoint; passing it over", newest->second.string());
+  }
+  return std::nullopt;
+}
+
+void prune_checkpoints(const fs::path& root, std::int64_t keep) {
+  MOESTRO_CHECK(keep >= 1, "keep is {}", keep);
+  for (const fs::path& folder : folders_in(root)) {
+    const std::string name = folder.filename().string();
+    const bool is_ours = step_of(name.substr(0, name.find('.'))).has_value();
+    if (is_partial(folder) && is_ours) remove_checkpoint(folder);
+  }
+  std::int64_t kept = 0;
+  const auto steps = step_folders(root);
+  for (auto newest = steps.rbegin(); newest != steps.rend(); ++newest) {
+    if (is_whole(newest->second) && ++kept > keep) remove_checkpoint(newest->second);
+  }
+}
+
+}  // namespace moestro::checkpoint

@@ -1,0 +1,68 @@
+#pragma once
+// Checkpoints from which training continues exactly: a Hugging Face folder (f32 master weights)
+// with two more files, optimizer.safetensors (AdamW moments) and trainer.json (everything else).
+// A run keeps them as step-000100, step-000200, ... in one folder.
+//
+//   save_training_checkpoint(step_folder(root, step), config, state, {specs, weights, m, v});
+//   if (auto newest = find_newest_checkpoint(root)) Json state = read_training_state(*newest);
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "moestro/checkpoint/safetensors.h"
+#include "moestro/checkpoint/save.h"
+#include "moestro/core/json.h"
+#include "moestro/model/tensors.h"
+
+namespace moestro::checkpoint {
+
+inline constexpr const char* kCheckpointFormat = "moestro-checkpoint";
+inline constexpr std::int64_t kCheckpointVersion = 1;
+inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
+
+/// What a checkpoint of a run stores of its tensors, in f32.
+struct TrainingTensors {
+  std::vector<model::TensorSpec> specs;
+  TensorValues weights;
+  TensorValues exp_avg, exp_avg_sq;  // asked only for tensors with has_optimizer_state
+};
+
+/// Whether the optimizer updates a tensor. Selection biases are updated by rule, without moments.
+[[nodiscard]] bool has_optimizer_state(const model::TensorSpec& spec);
+
+/// Writes a whole checkpoint, which appears only when complete. `config` is the config.json;
+/// `state` becomes trainer.json after format and version: an object with "step" and "tokens_seen"
+/// (whole numbers) and whatever else the trainer needs (data position, seeds).
+/// Errors: internal, if state lacks these; as AtomicFolder; io.
+void save_training_checkpoint(const std::filesystem::path& folder, const Json& config,
+                              const Json& state, const TrainingTensors& tensors);
+
+/// Reads trainer.json. Errors: input, if there is none, it is of another format or a newer version,
+/// or lacks "step" or "tokens_seen".
+[[nodiscard]] Json read_training_state(const std::filesystem::path& folder);
+
+/// Reads both moments of a tensor from an optimizer file (`folder / kOptimizerFile`).
+/// Shapes: both spans have spec.elements(). Errors: input, if one is absent or of another shape.
+void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
+                  std::span<float> exp_avg, std::span<float> exp_avg_sq);
+
+/// "ROOT/step-000123".
+[[nodiscard]] std::filesystem::path step_folder(const std::filesystem::path& root,
+                                                std::int64_t step);
+
+/// The step folder of the highest step that holds all files of a checkpoint; nullopt if there is
+/// none. Folders that are still being written are not looked at; others that lack a file are
+/// passed over with a warning. Errors: io, if the folder cannot be read.
+[[nodiscard]] std::optional<std::filesystem::path> find_newest_checkpoint(
+    const std::filesystem::path& root);
+
+/// Removes all but the `keep` newest complete checkpoints of a folder and what crashes left half
+/// written. A step folder that holds other files too is left alone.
+/// Errors: internal, if keep < 1; io.
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
+
+}  // namespace moestro::checkpoint
