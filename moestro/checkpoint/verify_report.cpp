@@ -1,5 +1,7 @@
 #include "moestro/checkpoint/verify_report.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
