@@ -8,6 +8,8 @@
 #include "moestro/checkpoint/safetensors.h"
 #include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/json.h"
 
 namespace moestro::checkpoint {
 namespace {
@@ -61,10 +63,10 @@ std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model:
   return shards;
 }
 
-void write_hf_files(const std::filesystem::path& folder, const Json& config,
+void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options) {
-  write_json_file(folder / "config.json", config);
+  write_file_atomically(folder / "config.json", config_json);
   const auto shards = split_into_shards(specs, options);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     write_shard(folder / shard_name(i, shards.size()), specs, shards[i], values, options.dtype);
@@ -72,11 +74,11 @@ void write_hf_files(const std::filesystem::path& folder, const Json& config,
   if (shards.size() > 1) write_index(folder, specs, shards, options.dtype);
 }
 
-void save_hf_folder(const std::filesystem::path& folder, const Json& config,
+void save_hf_folder(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options) {
   AtomicFolder target(folder);
-  write_hf_files(target.staging(), config, specs, values, options);
+  write_hf_files(target.staging(), config_json, specs, values, options);
   target.commit();
 }
 

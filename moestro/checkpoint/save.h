@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "moestro/checkpoint/dtype.h"
-#include "moestro/core/json.h"
 #include "moestro/core/units.h"
 #include "moestro/model/tensors.h"
 
@@ -30,15 +30,16 @@ struct SaveOptions {
 [[nodiscard]] std::vector<std::vector<std::size_t>> split_into_shards(
     const std::vector<model::TensorSpec>& specs, const SaveOptions& options);
 
-/// Writes config.json and the tensors into an existing folder: one model.safetensors, or shards
-/// model-00001-of-0000N.safetensors with model.safetensors.index.json. Errors: io.
-void write_hf_files(const std::filesystem::path& folder, const Json& config,
+/// Writes config.json (the text as it is: HfConfig::json) and the tensors into an existing folder:
+/// one model.safetensors, or shards model-00001-of-0000N.safetensors with
+/// model.safetensors.index.json. Errors: io.
+void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options);
 
 /// The same, as a new folder that appears only when complete and replaces a checkpoint of that
 /// name. Errors: as AtomicFolder and write_hf_files.
-void save_hf_folder(const std::filesystem::path& folder, const Json& config,
+void save_hf_folder(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options = {});
 

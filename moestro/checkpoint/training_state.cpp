@@ -107,14 +107,14 @@ bool has_optimizer_state(const model::TensorSpec& spec) {
   return spec.role != model::Role::selection_bias;
 }
 
-void save_training_checkpoint(const fs::path& folder, const Json& config, const Json& state,
-                              const TrainingTensors& tensors) {
+void save_training_checkpoint(const fs::path& folder, std::string_view config_json,
+                              const Json& state, const TrainingTensors& tensors) {
   MOESTRO_CHECK(state.is_object() && is_count(state, "step") && is_count(state, "tokens_seen"),
                 "a training state needs step and tokens_seen");
   Json json = {{"format", kCheckpointFormat}, {"version", kCheckpointVersion}};
   json.update(state);
   AtomicFolder target(folder);
-  write_hf_files(target.staging(), config, tensors.specs, tensors.weights, {});
+  write_hf_files(target.staging(), config_json, tensors.specs, tensors.weights, {});
   write_optimizer(target.staging() / kOptimizerFile, tensors);
   write_json_file(target.staging() / kStateFile, json);
   target.commit();

@@ -3,7 +3,7 @@
 // with two more files, optimizer.safetensors (AdamW moments) and trainer.json (everything else).
 // A run keeps them as step-000100, step-000200, ... in one folder.
 //
-//   save_training_checkpoint(step_folder(root, step), config, state, {specs, weights, m, v});
+//   save_training_checkpoint(step_folder(root, step), config_json, state, {specs, weights, m, v});
 //   if (auto newest = find_newest_checkpoint(root)) Json state = read_training_state(*newest);
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "moestro/checkpoint/safetensors.h"
@@ -34,11 +35,11 @@ struct TrainingTensors {
 /// Whether the optimizer updates a tensor. Selection biases are updated by rule, without moments.
 [[nodiscard]] bool has_optimizer_state(const model::TensorSpec& spec);
 
-/// Writes a whole checkpoint, which appears only when complete. `config` is the config.json;
-/// `state` becomes trainer.json after format and version: an object with "step" and "tokens_seen"
-/// (whole numbers) and whatever else the trainer needs (data position, seeds).
+/// Writes a whole checkpoint, which appears only when complete. `config_json` is the text of
+/// config.json; `state` becomes trainer.json after format and version: an object with "step" and
+/// "tokens_seen" (whole numbers) and whatever else the trainer needs (data position, seeds).
 /// Errors: internal, if state lacks these; as AtomicFolder; io.
-void save_training_checkpoint(const std::filesystem::path& folder, const Json& config,
+void save_training_checkpoint(const std::filesystem::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors);
 
 /// Reads trainer.json. Errors: input, if there is none, it is of another format or a newer version,
