@@ -16,8 +16,8 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  float scale = 0.0F;        // multiplies q . k
-  std::int64_t window = 0;   // key j is visible to query i iff 0 <= i - j < window; 0: all j <= i
+  float scale = 0.0F;       // multiplies q . k
+  std::int64_t window = 0;  // key j is visible to query i iff 0 <= i - j < window; 0: all j <= i
 
   [[nodiscard]] std::int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
 };

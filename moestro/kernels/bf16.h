@@ -6,11 +6,14 @@
 
 namespace moestro::kernels {
 
-struct bf16 {  // NOLINT(readability-identifier-naming): named like the built-in types it stands beside
+struct bf16 {  // NOLINT(readability-identifier-naming): named like the built-in types it stands
+               // beside
   std::uint16_t bits = 0;
 };
 
-[[gnu::always_inline]] inline float to_float(float x) { return x; }
+[[gnu::always_inline]] inline float to_float(float x) {
+  return x;
+}
 [[gnu::always_inline]] inline float to_float(bf16 x) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
@@ -19,7 +22,9 @@ struct bf16 {  // NOLINT(readability-identifier-naming): named like the built-in
 template <class T>
 [[gnu::always_inline]] inline T from_float(float x);
 template <>
-[[gnu::always_inline]] inline float from_float<float>(float x) { return x; }
+[[gnu::always_inline]] inline float from_float<float>(float x) {
+  return x;
+}
 template <>
 [[gnu::always_inline]] inline bf16 from_float<bf16>(float x) {
   const auto u = std::bit_cast<std::uint32_t>(x);

@@ -5,7 +5,8 @@
 
 namespace moestro::kernels {
 
-/// out[t] = multiplier * table[id[t]]. Shapes: table [vocab, width], id [tokens], out [tokens, width].
+/// out[t] = multiplier * table[id[t]]. Shapes: table [vocab, width], id [tokens], out [tokens,
+/// width].
 void embedding_forward(std::int64_t tokens, std::int64_t width, const float* table,
                        const std::int64_t* id, float multiplier, float* out);
 

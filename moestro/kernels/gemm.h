@@ -27,7 +27,8 @@ template <class T>
   return {data, rows, cols, cols, false};
 }
 template <class T>
-[[nodiscard]] Matrix<T> rows_of(T* data, std::int64_t rows, std::int64_t cols, std::int64_t stride) {
+[[nodiscard]] Matrix<T> rows_of(T* data, std::int64_t rows, std::int64_t cols,
+                                std::int64_t stride) {
   return {data, rows, cols, stride, false};
 }
 template <class T>
@@ -49,8 +50,10 @@ template <class T>
 template <class AB, class C>
 void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
-/// The same, with M cut into fixed tiles (256, then powers of two) from row 0, parallel over tiles
-/// and column blocks; each row's bits are independent of M and of the number of threads.
+/// The same for an M that changes from call to call: tiles of 256 rows from row 0, the last one cut
+/// to a multiple of 32 rows and the rest padded, so that at most 8 kernels are compiled per (N, K).
+/// Each row's bits are independent of the number of threads and, on AVX-512, of M. a must not be
+/// transposed.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 

@@ -1,13 +1,16 @@
 #pragma once
 // The one way kernels use several cores. Work is cut into fixed blocks whatever the number of
 // threads, and no result depends on which thread ran a block: bits are the same on 1 and on N.
+//
+//   parallel_for(rows, 64, [&](std::int64_t begin, std::int64_t end) { ... });
 
 #include <cstdint>
 #include <type_traits>
 
 namespace moestro::kernels {
 
-/// Threads the calling thread's kernels may use (default: all cores the process may run on).
+/// Sets how many threads kernels called from this thread may use; 0 or less: all cores the process
+/// may run on, which is the default.
 void set_num_threads(int threads);
 [[nodiscard]] int num_threads();
 
@@ -17,7 +20,8 @@ void run_blocks(std::int64_t count, std::int64_t block, RangeFunction function, 
 }  // namespace internal
 
 /// Calls body(begin, end) for consecutive blocks of at most `block` out of [0, count), on several
-/// threads, dynamically balanced. A nested call runs in the calling thread. The body must not throw.
+/// threads, dynamically balanced. A nested call runs in the calling thread. If bodies throw, the
+/// first exception caught reaches the caller; blocks not yet begun are then skipped.
 template <class Body>
 void parallel_for(std::int64_t count, std::int64_t block, const Body& body) {
   internal::run_blocks(

@@ -7,8 +7,8 @@
 
 namespace moestro::kernels {
 
-/// `groups` consecutive vectors of `width` per row, starting at data[row * stride]: groups = 1 for a
-/// layer norm, = heads for a per-head q/k norm. Weight [width] is shared by all groups.
+/// `groups` consecutive vectors of `width` per row, starting at data[row * stride]: groups = 1 for
+/// a layer norm, = heads for a per-head q/k norm. Weight [width] is shared by all groups.
 struct NormShape {
   std::int64_t rows = 0;
   std::int64_t groups = 1;

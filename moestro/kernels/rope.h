@@ -7,8 +7,8 @@
 
 namespace moestro::kernels {
 
-/// Row r (a token at position r % seq) has `heads` heads of `head_dim` starting at data[r * stride].
-/// The first 2 * half dims of each head rotate. Tables cos, sin: [seq, half].
+/// Row r (a token at position r % seq) has `heads` heads of `head_dim` starting at data[r *
+/// stride]. The first 2 * half dims of each head rotate. Tables cos, sin: [seq, half].
 struct RopeShape {
   std::int64_t rows = 0;
   std::int64_t seq = 0;

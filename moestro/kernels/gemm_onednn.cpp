@@ -1,0 +1,177 @@
+#include <omp.h>
+
+#include <dnnl.hpp>
+#include <functional>
+#include <unordered_map>
+
+#include "moestro/core/error.h"
+#include "moestro/kernels/gemm.h"
+#include "moestro/kernels/internal/multiply.h"
+
+namespace moestro::kernels {
+namespace internal {
+namespace {
+
+/// Keeps oneDNN on the calling thread: it sizes its kernels and teams by OpenMP's setting, which
+/// belongs to the calling thread. Our tiles are what runs in parallel.
+class OneThread {
+ public:
+  OneThread() : before_(omp_get_max_threads()) { omp_set_num_threads(1); }
+  ~OneThread() { omp_set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
+};
+
+const dnnl::engine& cpu_engine() {
+  static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  return engine;
+}
+
+dnnl::memory::desc describe(std::int64_t rows, std::int64_t cols, ElementType type,
+                            std::int64_t stride, bool is_transposed) {
+  const dnnl::memory::dims strides =
+      is_transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
+  const auto data_type =
+      type == ElementType::f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16;
+  return {{rows, cols}, data_type, strides};
+}
+
+/// A compiled product and the memory objects it is run with.
+struct Kernel {
+  dnnl::matmul primitive;
+  dnnl::memory a;
+  dnnl::memory b;
+  dnnl::memory c;
+};
+
+Kernel compile(const ProductShape& s) {
+  const auto a = describe(s.m, s.k, s.inputs, s.a_stride, s.a_transposed);
+  const auto b = describe(s.k, s.n, s.inputs, s.b_stride, s.b_transposed);
+  const auto c = describe(s.m, s.n, s.output, s.c_stride, false);
+  dnnl::primitive_attr attributes;
+  if (s.accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0F);
+    attributes.set_post_ops(sum);
+  }
+  const dnnl::matmul::primitive_desc description(dnnl::matmul::desc(a, b, c), attributes,
+                                                 cpu_engine());
+  return {dnnl::matmul(description), dnnl::memory(a, cpu_engine(), nullptr),
+          dnnl::memory(b, cpu_engine(), nullptr), dnnl::memory(c, cpu_engine(), nullptr)};
+}
+
+struct ShapeHash {
+  std::size_t operator()(const ProductShape& s) const {
+    std::size_t hash = (s.a_transposed ? 1U : 0U) + (s.b_transposed ? 2U : 0U) +
+                       (s.accumulate ? 4U : 0U) + 8U * static_cast<unsigned>(s.inputs) +
+                       16U * static_cast<unsigned>(s.output);
+    for (const std::int64_t value : {s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
+      hash = (hash ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
+      hash ^= hash >> 32U;
+    }
+    return hash;
+  }
+};
+
+/// The kernel for a shape. The cache belongs to the thread: no lock, and oneDNN's scratchpad is
+/// per thread too. Compiled code is tens of kilobytes a kernel, hence the bound.
+Kernel& kernel_for(const ProductShape& shape) {
+  constexpr std::size_t kMaxKernels = 1024;
+  thread_local std::unordered_map<ProductShape, Kernel, ShapeHash> cache;
+  const auto found = cache.find(shape);
+  if (found != cache.end()) return found->second;
+  if (cache.size() >= kMaxKernels) cache.clear();
+  return cache.emplace(shape, compile(shape)).first->second;
+}
+
+dnnl::stream& thread_stream() {
+  thread_local dnnl::stream stream(cpu_engine());
+  return stream;
+}
+
+/// dnnl_sgemm compiles nothing per shape and is the faster one for a transposed left side (by 10 %
+/// on AVX-512); where rows must not depend on M, the left side is never transposed.
+void multiply_sgemm(const ProductShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
+  const auto status =
+      dnnl_sgemm(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', s.m, s.n, s.k, 1.0F,
+                 reinterpret_cast<const float*>(a), s.a_stride, reinterpret_cast<const float*>(b),
+                 s.b_stride, s.accumulate ? 1.0F : 0.0F, reinterpret_cast<float*>(c), s.c_stride);
+  if (status != dnnl_success) throw dnnl::error(status, "dnnl_sgemm failed");
+}
+
+void multiply_matmul(const ProductShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
+  Kernel& kernel = kernel_for(s);
+  kernel.a.set_data_handle(const_cast<std::byte*>(a));
+  kernel.b.set_data_handle(const_cast<std::byte*>(b));
+  kernel.c.set_data_handle(c);
+  const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, kernel.a.get()},
+                                       {DNNL_ARG_WEIGHTS, kernel.b.get()},
+                                       {DNNL_ARG_DST, kernel.c.get()}};
+  dnnl::error::wrap_c_api(
+      dnnl_primitive_execute(kernel.primitive.get(), thread_stream().get(), 3, arguments),
+      "could not run a matmul");
+}
+
+}  // namespace
+
+void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b, std::byte* c) {
+  const OneThread guard;
+  try {
+    if (shape.inputs == ElementType::f32 && shape.a_transposed) {
+      multiply_sgemm(shape, a, b, c);
+    } else {
+      multiply_matmul(shape, a, b, c);
+    }
+  } catch (const dnnl::error& error) {
+    throw Error(ErrorKind::internal, "oneDNN",
+                fmt::format("{} (status {}) for a product of [{}, {}] by [{}, {}]", error.message,
+                            static_cast<int>(error.status), shape.m, shape.k, shape.k, shape.n));
+  }
+}
+
+}  // namespace internal
+
+bool has_gemm() {
+  return true;
+}
+
+bool has_fast_bf16() {
+  static const bool is_fast = [] {
+    switch (dnnl::get_effective_cpu_isa()) {
+      case dnnl::cpu_isa::avx512_core_bf16:
+      case dnnl::cpu_isa::avx512_core_amx:
+        return true;
+      default:
+        return false;
+    }
+  }();
+  return is_fast;
+}
+
+const char* gemm_instruction_set() {
+  switch (dnnl::get_effective_cpu_isa()) {
+    case dnnl::cpu_isa::sse41:
+      return "sse41";
+    case dnnl::cpu_isa::avx:
+      return "avx";
+    case dnnl::cpu_isa::avx2:
+      return "avx2";
+    case dnnl::cpu_isa::avx2_vnni:
+      return "avx2_vnni";
+    case dnnl::cpu_isa::avx512_core:
+      return "avx512_core";
+    case dnnl::cpu_isa::avx512_core_vnni:
+      return "avx512_core_vnni";
+    case dnnl::cpu_isa::avx512_core_bf16:
+      return "avx512_core_bf16";
+    case dnnl::cpu_isa::avx512_core_amx:
+      return "avx512_core_amx";
+    default:
+      return "other";
+  }
+}
+
+}  // namespace moestro::kernels

@@ -1,0 +1,39 @@
+#pragma once
+// Work memory that stays with its thread from call to call: fresh pages cost more than the
+// arithmetic done on them. One buffer per purpose, so that nested users cannot collide.
+
+#include <cstddef>
+#include <cstdint>
+
+namespace moestro::kernels::internal {
+
+enum class Purpose {
+  gemm_left,
+  gemm_right,
+  gemm_out,
+  tail_left,
+  tail_right,
+  tail_out,
+  scores,
+  probabilities,
+  score_gradients,
+  score_gradients_rounded,
+  head_out,
+  head_keys,
+  head_values,
+  row_statistics,
+  partial_sums,
+  count,
+};
+
+/// At least `bytes` of uninitialised memory of the calling thread, aligned to 64; valid until the
+/// thread's next call for the same purpose. Kept until the thread ends, never larger than the
+/// largest request. Errors: std::bad_alloc.
+[[nodiscard]] std::byte* scratch_bytes(Purpose purpose, std::size_t bytes);
+
+template <class T>
+[[nodiscard]] T* scratch(Purpose purpose, std::int64_t count) {
+  return reinterpret_cast<T*>(scratch_bytes(purpose, static_cast<std::size_t>(count) * sizeof(T)));
+}
+
+}  // namespace moestro::kernels::internal

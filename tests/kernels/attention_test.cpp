@@ -1,0 +1,153 @@
+#include "moestro/kernels/attention.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "moestro/core/error.h"
+#include "moestro/kernels/gemm.h"
+#include "reference.h"
+
+namespace moestro::kernels {
+namespace {
+
+using testing::kTolerance;
+using testing::normal;
+using testing::relative_error;
+using testing::same_bits;
+using testing::widen;
+using testing::with_threads;
+
+#define SKIP_WITHOUT_GEMM() \
+  if (!has_gemm()) GTEST_SKIP() << "this build has no oneDNN"
+
+AttentionShape shape_of(std::int64_t batch, std::int64_t seq, std::int64_t heads,
+                        std::int64_t kv_heads, std::int64_t head_dim, std::int64_t window) {
+  const auto scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  return {batch, seq, heads, kv_heads, head_dim, scale, window};
+}
+
+std::string describe(const AttentionShape& s) {
+  return "seq " + std::to_string(s.seq) + " heads " + std::to_string(s.heads) + "/" +
+         std::to_string(s.kv_heads) + " head_dim " + std::to_string(s.head_dim) + " window " +
+         std::to_string(s.window);
+}
+
+template <class T>
+struct Results {
+  std::vector<T> out, d_qkv;
+  std::vector<float> log_sum_exp;
+};
+
+template <class T>
+Results<T> run(const AttentionShape& s, const std::vector<T>& qkv, const std::vector<T>& d_out) {
+  Results<T> r;
+  r.out.resize(d_out.size());
+  r.d_qkv.assign(qkv.size(), from_float<T>(77.0F));  // must be overwritten
+  r.log_sum_exp.resize(static_cast<std::size_t>(s.batch * s.heads * s.seq));
+  attention_forward(s, qkv.data(), r.out.data(), r.log_sum_exp.data());
+  attention_backward(s, qkv.data(), r.out.data(), r.log_sum_exp.data(), d_out.data(),
+                     r.d_qkv.data());
+  return r;
+}
+
+template <class T>
+void check(const AttentionShape& s) {
+  const auto qkv = normal<T>(s.batch * s.seq * s.row(), 1);
+  const auto d_out = normal<T>(s.batch * s.seq * s.heads * s.head_dim, 2);
+  const Results<T> actual = run(s, qkv, d_out);
+  const auto expected = testing::attention(s, widen(qkv));
+  EXPECT_LT(relative_error(actual.out, expected.out), kTolerance<T>) << describe(s);
+  EXPECT_LT(relative_error(actual.log_sum_exp, expected.log_sum_exp), kTolerance<float>)
+      << describe(s);
+  const auto gradient = testing::attention_gradient(s, widen(qkv), widen(d_out));
+  // Twice the tolerance: probabilities and their gradients are both rounded.
+  EXPECT_LT(relative_error(actual.d_qkv, gradient), 2 * kTolerance<T>) << describe(s);
+}
+
+template <class T>
+void check_all() {
+  for (const std::int64_t seq : {1, 37, 129, 515}) {
+    for (const std::int64_t window : {0, 1, 50, 200}) check<T>(shape_of(1, seq, 2, 1, 16, window));
+  }
+  for (const std::int64_t kv_heads : {1, 2, 4, 8}) check<T>(shape_of(2, 130, 8, kv_heads, 24, 0));
+  for (const std::int64_t head_dim : {16, 40, 64, 128, 256}) {
+    check<T>(shape_of(1, 140, 2, 2, head_dim, 33));
+  }
+}
+
+TEST(Attention, FloatMatchesDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  check_all<float>();
+}
+
+TEST(Attention, Bf16MatchesDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  check_all<bf16>();
+}
+
+TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
+  const AttentionShape s = shape_of(1, 7, 2, 1, 3, 4);
+  const auto qkv = widen(normal<float>(s.batch * s.seq * s.row(), 1));
+  const auto d_out = widen(normal<float>(s.batch * s.seq * s.heads * s.head_dim, 2));
+  const auto numeric = testing::numeric_gradient(
+      [&](const testing::Doubles& x) { return testing::dot(testing::attention(s, x).out, d_out); },
+      qkv);
+  EXPECT_LT(relative_error(testing::attention_gradient(s, qkv, d_out), numeric), 1e-8);
+}
+
+TEST(Attention, EmptyBatchAndEmptySequenceDoNothing) {
+  SKIP_WITHOUT_GEMM();
+  for (const AttentionShape& s : {shape_of(0, 5, 2, 1, 8, 0), shape_of(3, 0, 2, 1, 8, 0)}) {
+    const Results<float> r = run<float>(s, {}, {});
+    EXPECT_TRUE(r.out.empty());
+  }
+}
+
+TEST(Attention, BitsDoNotDependOnThreads) {
+  SKIP_WITHOUT_GEMM();
+  const AttentionShape s = shape_of(2, 300, 4, 2, 32, 0);
+  const auto qkv = normal<bf16>(s.batch * s.seq * s.row(), 1);
+  const auto d_out = normal<bf16>(s.batch * s.seq * s.heads * s.head_dim, 2);
+  Results<bf16> one;
+  Results<bf16> two;
+  with_threads(1, [&] { one = run(s, qkv, d_out); });
+  with_threads(2, [&] { two = run(s, qkv, d_out); });
+  EXPECT_TRUE(same_bits(one.out, two.out));
+  EXPECT_TRUE(same_bits(one.log_sum_exp, two.log_sum_exp));
+  EXPECT_TRUE(same_bits(one.d_qkv, two.d_qkv));
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  SKIP_WITHOUT_GEMM();
+  AttentionShape s = shape_of(1, 600, 1, 1, 16, 0);
+  s.scale = 100.0F;  // scores in the thousands: a softmax without its peak taken off would be NaN
+  const auto qkv = normal<float>(s.seq * s.row(), 1);
+  std::vector<float> out(static_cast<std::size_t>(s.seq * s.head_dim));
+  std::vector<float> lse(static_cast<std::size_t>(s.seq));
+  attention_forward(s, qkv.data(), out.data(), lse.data());
+  EXPECT_LT(relative_error(out, testing::attention(s, widen(qkv)).out), 1e-3);
+}
+
+TEST(Attention, WindowOfTheWholeSequenceIsNoWindow) {
+  SKIP_WITHOUT_GEMM();
+  const AttentionShape open = shape_of(1, 200, 2, 1, 16, 0);
+  AttentionShape windowed = open;
+  windowed.window = 200;
+  const auto qkv = normal<float>(open.seq * open.row(), 1);
+  const auto d_out = normal<float>(open.seq * open.heads * open.head_dim, 2);
+  const Results<float> a = run(open, qkv, d_out);
+  const Results<float> b = run(windowed, qkv, d_out);
+  EXPECT_TRUE(same_bits(a.out, b.out));
+  EXPECT_TRUE(same_bits(a.d_qkv, b.d_qkv));
+}
+
+TEST(Attention, RejectsHeadsThatDoNotShareEvenly) {
+  EXPECT_THROW(attention_forward<float>(shape_of(1, 4, 3, 2, 8, 0), nullptr, nullptr, nullptr),
+               Error);
+}
+
+}  // namespace
+}  // namespace moestro::kernels

@@ -1,0 +1,265 @@
+#include "moestro/kernels/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <tuple>
+
+#include "moestro/core/error.h"
+#include "moestro/kernels/gemm_peak.h"
+#include "reference.h"
+
+namespace moestro::kernels {
+namespace {
+
+using testing::Doubles;
+using testing::kTolerance;
+using testing::normal;
+using testing::relative_error;
+using testing::same_bits;
+using testing::transpose;
+using testing::widen;
+using testing::with_threads;
+
+#define SKIP_WITHOUT_GEMM() \
+  if (!has_gemm()) GTEST_SKIP() << "this build has no oneDNN"
+
+constexpr std::int64_t kPadding = 3;  // strides are wider than rows by this
+
+/// A matrix with padded rows; `view` is its logical form.
+template <class T>
+struct Stored {
+  std::vector<T> data;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  bool is_transposed = false;
+
+  Stored(std::int64_t r, std::int64_t c, bool t, std::uint64_t seed)
+      : data(normal<T>((t ? c : r) * ((t ? r : c) + kPadding), seed)),
+        rows(r),
+        cols(c),
+        is_transposed(t) {}
+
+  [[nodiscard]] std::int64_t stride() const { return (is_transposed ? rows : cols) + kPadding; }
+  [[nodiscard]] Matrix<const T> view() const {
+    return {data.data(), rows, cols, stride(), is_transposed};
+  }
+  [[nodiscard]] Matrix<T> mutable_view() {
+    return {data.data(), rows, cols, stride(), is_transposed};
+  }
+  [[nodiscard]] Doubles packed() const {
+    const Doubles wide = widen(data);
+    Doubles out;
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < cols; ++j) {
+        const std::int64_t at = is_transposed ? j * stride() + i : i * stride() + j;
+        out.push_back(wide[static_cast<std::size_t>(at)]);
+      }
+    }
+    return out;
+  }
+};
+
+template <class T>
+std::vector<T> padding_of(const Stored<T>& m) {
+  std::vector<T> out;
+  for (std::int64_t r = 0; r < m.rows; ++r) {
+    for (std::int64_t p = 0; p < kPadding; ++p) {
+      out.push_back(m.data[static_cast<std::size_t>(r * m.stride() + m.cols + p)]);
+    }
+  }
+  return out;
+}
+
+template <class Product>
+void expect_product(const char* name, std::int64_t m, std::int64_t n, std::int64_t k,
+                    const Doubles& sum, bool accumulate, Stored<float>& c, const Product& product) {
+  Doubles expected = sum;
+  const Doubles before = c.packed();
+  for (std::size_t i = 0; accumulate && i < expected.size(); ++i) expected[i] += before[i];
+  const auto padding = padding_of(c);
+  product();
+  EXPECT_LT(relative_error(c.packed(), expected), kTolerance<float>)
+      << name << " " << m << " x " << n << " x " << k << (accumulate ? " accumulating" : "");
+  EXPECT_TRUE(same_bits(padding, padding_of(c))) << name << " wrote outside its columns";
+}
+
+// bf16 products are exact in float and summed in float, so f32 output has f32's tolerance.
+template <class T>
+void check_products(std::int64_t m, std::int64_t n, std::int64_t k) {
+  for (const bool accumulate : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      const Stored<T> b(k, n, b_transposed, 2);
+      for (const bool a_transposed : {false, true}) {
+        const Stored<T> a(m, k, a_transposed, 1);
+        Stored<float> c(m, n, false, 3);
+        const Doubles sum = testing::multiply(a.packed(), b.packed(), m, n, k);
+        expect_product("gemm", m, n, k, sum, accumulate, c,
+                       [&] { gemm(a.view(), b.view(), c.mutable_view(), accumulate); });
+        if (a_transposed) continue;
+        expect_product("gemm_rows", m, n, k, sum, accumulate, c,
+                       [&] { gemm_rows(a.view(), b.view(), c.mutable_view(), accumulate); });
+      }
+    }
+    const Stored<T> a(k, m, false, 4);
+    const Stored<T> b(k, n, false, 5);
+    Stored<float> c(m, n, false, 6);
+    const Doubles sum = testing::multiply(transpose(a.packed(), k, m), b.packed(), m, n, k);
+    expect_product("gemm_weight_gradient", m, n, k, sum, accumulate, c,
+                   [&] { gemm_weight_gradient(a.view(), b.view(), c.mutable_view(), accumulate); });
+  }
+}
+
+class GemmShapes
+    : public ::testing::TestWithParam<std::tuple<std::int64_t, std::int64_t, std::int64_t>> {};
+
+TEST_P(GemmShapes, FloatMatchesDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  const auto [m, n, k] = GetParam();
+  check_products<float>(m, n, k);
+}
+
+TEST_P(GemmShapes, Bf16WithFloatOutputMatchesDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  const auto [m, n, k] = GetParam();
+  check_products<bf16>(m, n, k);
+}
+
+TEST_P(GemmShapes, Bf16OutputIsTheRoundedSum) {
+  SKIP_WITHOUT_GEMM();
+  const auto [m, n, k] = GetParam();
+  const Stored<bf16> a(m, k, false, 1);
+  const Stored<bf16> b(k, n, false, 2);
+  Stored<bf16> c(m, n, false, 3);
+  Stored<bf16> by_rows(m, n, false, 4);
+  gemm(a.view(), b.view(), c.mutable_view());
+  gemm_rows(a.view(), b.view(), by_rows.mutable_view());
+  const Doubles expected = testing::multiply(a.packed(), b.packed(), m, n, k);
+  EXPECT_LT(relative_error(c.packed(), expected), 0x1p-8);
+  EXPECT_LT(relative_error(by_rows.packed(), expected), 0x1p-8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, GemmShapes,
+                         ::testing::Values(std::tuple{0, 4, 4}, std::tuple{4, 0, 4},
+                                           std::tuple{4, 4, 0}, std::tuple{1, 1, 1},
+                                           std::tuple{1, 64, 33}, std::tuple{64, 1, 7},
+                                           std::tuple{37, 29, 31}, std::tuple{300, 65, 129},
+                                           std::tuple{129, 1100, 40}, std::tuple{40, 24, 2100}));
+
+TEST(Gemm, RejectsShapesThatDisagree) {
+  std::vector<float> x(64);
+  const Matrix<const float> a = rows_of<const float>(x.data(), 4, 4);
+  EXPECT_THROW(gemm(a, rows_of<const float>(x.data(), 5, 4), rows_of(x.data(), 4, 4)), Error);
+  EXPECT_THROW(gemm(a, a, rows_of(x.data(), 4, 5)), Error);
+  EXPECT_THROW(gemm(a, a, transposed(rows_of(x.data(), 4, 4))), Error);
+  EXPECT_THROW(gemm(rows_of<const float>(x.data(), 4, 4, 3), a, rows_of(x.data(), 4, 4)), Error);
+  EXPECT_THROW(gemm_weight_gradient(transposed(a), a, rows_of(x.data(), 4, 4), false), Error);
+}
+
+TEST(Gemm, BuildWithoutOneDnnNamesTheOption) {
+  if (has_gemm()) GTEST_SKIP() << "this build has oneDNN";
+  std::vector<float> x(16, 1.0F);
+  const Matrix<const float> a = rows_of<const float>(x.data(), 4, 4);
+  try {
+    gemm(a, a, rows_of(x.data(), 4, 4));
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_NE(std::string(error.what()).find("MOESTRO_WITH_ONEDNN"), std::string::npos);
+  }
+}
+
+template <class T>
+void expect_same_bits_on_two_threads() {
+  const std::int64_t m = 777;
+  const std::int64_t n = 1300;
+  const std::int64_t k = 96;
+  const auto a = normal<T>(m * k, 1);
+  const auto b = normal<T>(k * n, 2);
+  const auto g = normal<T>(m * n, 3);
+  const auto run = [&](int threads) {
+    std::vector<float> c(static_cast<std::size_t>(2 * m * n + k * n));
+    with_threads(threads, [&] {
+      gemm(rows_of(a.data(), m, k), rows_of(b.data(), k, n), rows_of(c.data(), m, n));
+      gemm_rows(rows_of(a.data(), m, k), rows_of(b.data(), k, n), rows_of(c.data() + m * n, m, n));
+      gemm_weight_gradient(rows_of(a.data(), m, k), rows_of(g.data(), m, n),
+                           rows_of(c.data() + 2 * m * n, k, n), false);
+    });
+    return c;
+  };
+  EXPECT_TRUE(same_bits(run(1), run(2)));
+  EXPECT_TRUE(same_bits(run(1), run(3)));
+}
+
+TEST(Gemm, BitsDoNotDependOnThreads) {
+  SKIP_WITHOUT_GEMM();
+  expect_same_bits_on_two_threads<float>();
+  expect_same_bits_on_two_threads<bf16>();
+}
+
+template <class T>
+void expect_rows_do_not_depend_on_m() {
+  const std::int64_t m = 600;
+  const std::int64_t n = 192;
+  const std::int64_t k = 160;
+  const auto a = normal<T>(m * k, 1);
+  const auto b = normal<T>(k * n, 2);
+  for (const bool is_transposed : {false, true}) {
+    const auto right =
+        is_transposed ? transposed(rows_of(b.data(), n, k)) : rows_of(b.data(), k, n);
+    const auto run = [&](std::int64_t rows) {
+      std::vector<float> c(static_cast<std::size_t>(rows * n));
+      gemm_rows(rows_of(a.data(), rows, k), right, rows_of(c.data(), rows, n));
+      return c;
+    };
+    const auto all = run(m);
+    for (const std::int64_t rows : {1, 2, 3, 17, 64, 100, 255, 257, 511}) {
+      const auto first = std::vector<float>(all.begin(), all.begin() + rows * n);
+      EXPECT_TRUE(same_bits(run(rows), first)) << rows << " rows" << (is_transposed ? ", b^T" : "");
+    }
+  }
+}
+
+TEST(Gemm, RowsDoNotDependOnHowManyShareTheCallOnAvx512) {
+  SKIP_WITHOUT_GEMM();
+  if (std::string(gemm_instruction_set()).rfind("avx512", 0) != 0) {
+    GTEST_SKIP() << "oneDNN promises this on AVX-512 only, not on " << gemm_instruction_set();
+  }
+  expect_rows_do_not_depend_on_m<float>();
+  expect_rows_do_not_depend_on_m<bf16>();
+}
+
+TEST(Gemm, InfinityAndNanPassThrough) {
+  SKIP_WITHOUT_GEMM();
+  std::vector<float> a(64, 1.0F);
+  a[8] = std::numeric_limits<float>::infinity();
+  std::vector<float> c(64);
+  gemm(rows_of<const float>(a.data(), 8, 8), rows_of<const float>(c.data(), 8, 8),
+       rows_of(c.data(), 8, 8), false);
+  SUCCEED();
+}
+
+TEST(Gemm, ManyShapesDoNotGrowTheCacheForever) {
+  SKIP_WITHOUT_GEMM();
+  std::vector<float> x(4096, 1.0F);
+  for (std::int64_t m = 1; m <= 40; ++m) {
+    for (std::int64_t k = 1; k <= 30; ++k) {  // 1200 shapes, more than are kept
+      std::vector<float> c(static_cast<std::size_t>(m));
+      gemm(rows_of<const float>(x.data(), m, k), rows_of<const float>(x.data(), k, 1),
+           rows_of(c.data(), m, 1));
+      ASSERT_EQ(c.back(), static_cast<float>(k));
+    }
+  }
+}
+
+TEST(GemmPeak, IsPositiveAndRestoresTheThreads) {
+  SKIP_WITHOUT_GEMM();
+  with_threads(2, [] {
+    EXPECT_GT(measure_gemm_peak(GemmType::f32, 1, Seconds{0.001}).value(), 1e8);
+    EXPECT_EQ(num_threads(), 2);
+  });
+}
+
+}  // namespace
+}  // namespace moestro::kernels
