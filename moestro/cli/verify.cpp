@@ -8,9 +8,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "moestro/checkpoint/hf_folder.h"
+#include "moestro/checkpoint/verify_report.h"
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
 #include "moestro/core/error.h"
+#include "moestro/model/hf_config.h"
 
 namespace moestro::cli {
 namespace {
@@ -97,12 +100,25 @@ int compare(const VerifyArguments& parsed) {
   return result.within_tolerance ? kDone : kFailed;
 }
 
+int prove_complete(const VerifyArguments& parsed) {
+  const checkpoint::HfFolder folder(parsed.checkpoint);
+  const model::HfConfig config = parsed.model.empty() ? model::read_hf_config(parsed.checkpoint)
+                                                      : model::resolve_model(parsed.model);
+  const checkpoint::VerifyReport report = checkpoint::verify_complete(folder, config.model);
+  if (parsed.common.json) {
+    print_json(checkpoint::to_json(report));
+  } else {
+    print(checkpoint::to_text(report));
+  }
+  return report.is_complete() ? kDone : kFailed;
+}
+
 }  // namespace
 
 int verify(const Arguments& arguments) {
   VerifyArguments parsed;
   if (!parse_verify(arguments, parsed)) return kDone;
-  return compare(parsed);
+  return parsed.against.empty() ? prove_complete(parsed) : compare(parsed);
 }
 
 }  // namespace moestro::cli

@@ -1,0 +1,96 @@
+// moestro bench gemm: the rate of matrix products, which MFU is measured against.
+
+#include <fmt/core.h>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "moestro/cli/command.h"
+#include "moestro/cli/options.h"
+#include "moestro/core/error.h"
+#include "moestro/core/table.h"
+#include "moestro/core/text.h"
+#include "moestro/core/units.h"
+#include "moestro/kernels/gemm.h"
+#include "moestro/kernels/gemm_peak.h"
+
+namespace moestro::cli {
+namespace {
+
+struct BenchArguments {
+  std::string what;
+  std::vector<int> threads;  // empty: 1 and all cores
+  CommonOptions common;
+};
+
+bool parse_bench(const Arguments& arguments, BenchArguments& parsed) {
+  CLI::App app("Measures what this machine can do.", "moestro bench");
+  app.add_option("WHAT", parsed.what, "gemm: matrix products, in f32 and bf16")->required();
+  app.add_option("--threads", parsed.threads, "thread counts (default: 1 and all cores)")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1024));
+  add_common_options(app, parsed.common);
+  if (!parse(app, arguments, parsed.common)) return false;
+  if (parsed.what != "gemm") {
+    throw input_error(app.get_name(), "expected gemm, got \"{}\"; write moestro bench gemm",
+                      printable(parsed.what, 60));
+  }
+  if (parsed.threads.empty()) {
+    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    parsed.threads = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
+  }
+  return true;
+}
+
+struct Rate {
+  const char* dtype;
+  int threads;
+  FlopsPerSecond rate;
+};
+
+std::vector<Rate> measure(const std::vector<int>& thread_counts) {
+  std::vector<Rate> rates;
+  for (const int threads : thread_counts) {
+    rates.push_back({"f32", threads, kernels::measure_gemm_peak(kernels::GemmType::f32, threads)});
+    rates.push_back(
+        {"bf16", threads, kernels::measure_gemm_peak(kernels::GemmType::bf16, threads)});
+  }
+  return rates;
+}
+
+Json rates_json(const std::vector<Rate>& rates) {
+  Json json = {{"instruction_set", kernels::gemm_instruction_set()},
+               {"has_fast_bf16", kernels::has_fast_bf16()},
+               {"gemm", Json::array()}};
+  for (const Rate& r : rates) {
+    json["gemm"].push_back(
+        {{"dtype", r.dtype}, {"threads", r.threads}, {"flops_per_second", r.rate.value()}});
+  }
+  return json;
+}
+
+std::string rates_text(const std::vector<Rate>& rates) {
+  Table table({"dtype", "threads", "peak"}, {Align::left, Align::right, Align::right});
+  for (const Rate& r : rates) {
+    table.row({r.dtype, std::to_string(r.threads), to_string(r.rate)});
+  }
+  return fmt::format("Matrix products, {}\n\n{}", kernels::gemm_instruction_set(),
+                     table.to_string());
+}
+
+}  // namespace
+
+int bench(const Arguments& arguments) {
+  BenchArguments parsed;
+  if (!parse_bench(arguments, parsed)) return kDone;
+  const std::vector<Rate> rates = measure(parsed.threads);
+  if (parsed.common.json) {
+    print_json(rates_json(rates));
+  } else {
+    print(rates_text(rates));
+  }
+  return kDone;
+}
+
+}  // namespace moestro::cli

@@ -1,0 +1,137 @@
+#include "moestro/cli/metrics_writer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/json.h"
+#include "moestro/core/rng.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+runtime::StepReport report_of(std::int64_t step) {
+  runtime::StepReport report;
+  report.step = step;
+  report.loss = 2.3F;
+  report.tokens = 4096;
+  report.tokens_per_second = 1e4;
+  report.step_seconds = 0.4096;
+  report.lr = 1e-3;
+  return report;
+}
+
+/// Steps in a metrics file, in order.
+std::string steps_in(const std::filesystem::path& path) {
+  std::string steps;
+  const std::string text = read_file(path);
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    steps += parse_json(text.substr(begin, end - begin), "line")["step"].dump() + " ";
+    begin = end + 1;
+  }
+  return steps;
+}
+
+TEST(MetricsLine, HasTheKeysProgramsRead) {
+  runtime::StepReport report = report_of(3);
+  report.moe =
+      runtime::MoeReport{.max_over_mean = 1.5, .gini = 0.2, .dead_experts = 1, .aux_loss = 2};
+  report.validation_loss = 1.25F;
+  EXPECT_EQ(
+      metrics_line(report),
+      R"({"step":3,"loss":2.3,"tokens":4096,"tokens_per_second":10000,"step_seconds":0.4096,)"
+      R"("flops_per_second":0,"mfu":0,"grad_norm":0,"lr":0.001,"validation_loss":1.25,)"
+      R"("moe":{"max_over_mean":1.5,"gini":0.2,"dead_experts":1,"aux_loss":2},"bytes_sent":{}})");
+}
+
+TEST(MetricsLine, LossReadsBackAsTheSameFloat) {
+  Rng rng(1);
+  for (int i = 0; i < 1000; ++i) {
+    runtime::StepReport report;
+    report.loss = static_cast<float>(std::exp(rng.normal() * 10.0));
+    report.grad_norm = rng.normal();
+    const Json json = parse_json(metrics_line(report), "line");
+    EXPECT_EQ(static_cast<float>(json["loss"].get<double>()), report.loss);
+    EXPECT_EQ(json["grad_norm"].get<double>(), report.grad_norm);
+  }
+}
+
+TEST(MetricsLine, WritesNullForWhatIsNotFinite) {
+  runtime::StepReport report;
+  report.loss = std::numeric_limits<float>::quiet_NaN();
+  report.grad_norm = std::numeric_limits<double>::infinity();
+  const Json json = parse_json(metrics_line(report), "line");
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_TRUE(json["grad_norm"].is_null());
+}
+
+TEST(MetricsWriter, WritesEveryLineAtOnce) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "new/metrics.jsonl";
+  MetricsWriter writer(path, 1);
+  writer.write(report_of(1));
+  EXPECT_EQ(steps_in(path), "1 ");
+  writer.write(report_of(2));
+  EXPECT_EQ(steps_in(path), "1 2 ");
+}
+
+TEST(MetricsWriter, DropsStepsThatAResumedRunRepeats) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  for (const std::int64_t first : {1, 3}) {
+    MetricsWriter writer(path, first);
+    for (std::int64_t step = first; step < first + 4; ++step) writer.write(report_of(step));
+  }
+  EXPECT_EQ(steps_in(path), "1 2 3 4 5 6 ");
+}
+
+TEST(MetricsWriter, StartsOverWithAFreshRun) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2}\n");
+  MetricsWriter(path, 1).write(report_of(1));
+  EXPECT_EQ(steps_in(path), "1 ");
+}
+
+TEST(MetricsWriter, DropsALineThatACrashCutOff) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2,\"lo");
+  MetricsWriter(path, 2).write(report_of(2));
+  EXPECT_EQ(steps_in(path), "1 2 ");
+}
+
+TEST(MetricsWriter, RefusesToReplaceOtherFiles) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.file("notes.txt", "dear diary\nsecond line\n");
+  try {
+    MetricsWriter writer(path, 1);
+    FAIL() << "replaced the file";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_THAT(error.what(), HasSubstr("notes.txt:1] expected a metrics file"));
+  }
+  EXPECT_EQ(read_file(path), "dear diary\nsecond line\n");
+}
+
+TEST(MetricsWriter, WritesToDevicesWithoutReplacingThem) {
+  MetricsWriter("/dev/null", 1).write(report_of(1));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
+}
+
+TEST(MetricsWriter, ReportsAFullDisk) {
+  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
+  MetricsWriter writer("/dev/full", 1);
+  EXPECT_THROW(writer.write(report_of(1)), Error);
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,157 @@
+#include "moestro/cli/progress.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+namespace moestro::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+runtime::StepReport report_of(std::int64_t step, double seconds = 1.0) {
+  runtime::StepReport report;
+  report.step = step;
+  report.loss = 2.5F;
+  report.tokens = 4096;
+  report.step_seconds = seconds;
+  report.tokens_per_second = 12345.0;
+  report.flops_per_second = 0.25e12;
+  report.mfu = 0.71;
+  report.moe = runtime::MoeReport{.max_over_mean = 1.5};
+  return report;
+}
+
+/// Runs `steps` steps and returns all that was shown.
+std::string shown(bool is_terminal, std::int64_t steps, double seconds, int width = 200) {
+  std::string text;
+  Progress progress(
+      {[&text](std::string_view more) { text += more; }, is_terminal, [width] { return width; }},
+      steps);
+  for (std::int64_t step = 1; step <= steps; ++step) progress.step(report_of(step, seconds));
+  progress.finish();
+  return text;
+}
+
+TEST(Duration, UsesTheUnitThatFits) {
+  EXPECT_EQ(duration_text(0.4), "0s");
+  EXPECT_EQ(duration_text(59.4), "59s");
+  EXPECT_EQ(duration_text(200), "3m20s");
+  EXPECT_EQ(duration_text(3600 + 125), "1h02m");
+  EXPECT_THAT(duration_text(std::numeric_limits<double>::quiet_NaN()), Not(HasSubstr("nan")));
+}
+
+TEST(ProgressLine, ShowsEverythingWhereThereIsRoom) {
+  EXPECT_EQ(progress_line(report_of(7), 100, 93.0, 200),
+            "step   7/100  loss 2.5000  12345 tokens/s  0.250 TFLOP/s  MFU 71.0 %  load 1.50  "
+            "ETA 1m33s");
+}
+
+TEST(ProgressLine, LeavesOutWhatMattersLeast) {
+  EXPECT_EQ(progress_line(report_of(7), 100, 93.0, 40), "step   7/100  loss 2.5000  ETA 1m33s");
+  for (int width = 0; width < 100; ++width) {
+    const std::string line = progress_line(report_of(7), 100, 93.0, width);
+    EXPECT_LE(line.size(), static_cast<std::size_t>(width));
+  }
+}
+
+TEST(ProgressLine, LeavesOutWhatIsUnknown) {
+  runtime::StepReport report = report_of(1);
+  report.moe.reset();
+  report.mfu = 0.0;
+  const std::string line = progress_line(report, 10, 1.0, 200);
+  EXPECT_THAT(line, Not(HasSubstr("load")));
+  EXPECT_THAT(line, Not(HasSubstr("MFU")));
+}
+
+TEST(Progress, UpdatesInPlaceOnATerminal) {
+  const std::string text = shown(true, 3, 1.0);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
+  EXPECT_THAT(text, StartsWith("\r\x1b[Kstep 1/3"));
+  EXPECT_THAT(text, HasSubstr("\r\x1b[Kstep 3/3"));
+}
+
+TEST(Progress, NeverFillsTheLastColumn) {
+  const std::string text = shown(true, 3, 1.0, 60);
+  for (std::size_t begin = 0; (begin = text.find("\x1b[K", begin)) != std::string::npos;) {
+    begin += 3;
+    const std::size_t end = std::min(text.find_first_of("\r\n", begin), text.size());
+    EXPECT_LT(end - begin, 60U);
+  }
+}
+
+TEST(Progress, DoesNotFloodATerminal) {
+  const std::string text = shown(true, 1000, 1e-3);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\r'), 12) << "0.1 s apart in one second";
+}
+
+TEST(Progress, PrintsAbout20LinesOfAShortRun) {
+  const std::string text = shown(false, 1000, 1e-3);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_GE(lines, 20);
+  EXPECT_LE(lines, 22);
+  EXPECT_EQ(text.find('\r'), std::string::npos);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+}
+
+TEST(Progress, PrintsEveryFewSecondsOfASlowRun) {
+  const std::string text = shown(false, 60, 2.0);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  EXPECT_GE(lines, 20);
+  EXPECT_LE(lines, 42);
+}
+
+TEST(Progress, PrintsFewLinesOfALongRun) {
+  const std::string text = shown(false, 100000, 1.0);
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 200);
+}
+
+TEST(Progress, ShowsFirstAndLastStep) {
+  const std::string text = shown(false, 1000, 1e-3);
+  EXPECT_THAT(text, StartsWith("step    1/1000"));
+  EXPECT_THAT(text, HasSubstr("step 1000/1000"));
+}
+
+TEST(Progress, PutsValidationBesideTheUnigramEntropy) {
+  std::string text;
+  Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},
+                    9);
+  runtime::RunReport run;
+  run.model = "tiny";
+  run.unigram_entropy = 3.1;
+  progress.start(run);
+  runtime::StepReport report = report_of(5);
+  report.validation_loss = 2.25F;
+  progress.step(report);
+  EXPECT_THAT(text, HasSubstr("step 5: validation loss 2.2500 (unigram entropy 3.1000)\n"));
+}
+
+TEST(Progress, EndsTheOpenLineBeforeOtherText) {
+  std::string text;
+  Progress progress({[&text](std::string_view more) { text += more; }, true, [] { return 80; }}, 9);
+  progress.step(report_of(1));
+  progress.checkpoint("run/step-000001");
+  EXPECT_THAT(text, HasSubstr("\nsaved run/step-000001\n"));
+}
+
+TEST(StartText, SaysWhatIsTrained) {
+  runtime::RunReport run;
+  run.model = "qwen3_moe, 4 layers";
+  run.parameters = 1234567;
+  run.active_parameters = 345678;
+  run.train_tokens = 2000000;
+  run.threads = 2;
+  run.dtype = "f32";
+  EXPECT_THAT(start_text(run), HasSubstr("1,234,567 parameters, 345,678 active"));
+  EXPECT_THAT(start_text(run), Not(HasSubstr("resumes")));
+  run.first_step = 51;
+  EXPECT_THAT(start_text(run), HasSubstr("resumes  at step 51"));
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,83 @@
+#include "moestro/cli/train_summary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace moestro::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct FinishedRun {
+  runtime::RunReport run;
+  runtime::TrainResult result;
+  RunTotals totals;
+};
+
+FinishedRun sample_run() {
+  FinishedRun r;
+  r.run.model = "tiny";
+  r.run.unigram_entropy = 3.125;
+  r.run.gemm_peak_flops_per_second = 4e11;
+  r.result.steps = 2;
+  r.result.final_loss = 2.3F;
+  r.result.validation_loss = 2.4F;
+  r.result.peak_rss_bytes = 1024.0 * 1024.0;
+  for (const double seconds : {1.0, 3.0}) {
+    runtime::StepReport step;
+    step.tokens = 1000;
+    step.step_seconds = seconds;
+    step.flops_per_second = 4e11 / seconds;
+    add(r.totals, step);
+  }
+  return r;
+}
+
+TEST(Summary, AveragesOverTimeNotOverSteps) {
+  const FinishedRun r = sample_run();
+  const Json json = summary_json(r.run, r.result, r.totals);
+  EXPECT_DOUBLE_EQ(json["tokens_per_second"].get<double>(), 500.0);
+  EXPECT_DOUBLE_EQ(json["flops_per_second"].get<double>(), 2e11);
+  EXPECT_DOUBLE_EQ(json["mfu"].get<double>(), 0.5);
+}
+
+TEST(Summary, PutsTheLossBesideTheUnigramEntropy) {
+  const FinishedRun r = sample_run();
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals),
+              HasSubstr("validation loss  2.4000; unigram entropy of that text 3.1250\n"));
+}
+
+TEST(Summary, PrintsLossesAsTheFloatsTheyAre) {
+  const FinishedRun r = sample_run();
+  EXPECT_EQ(summary_json(r.run, r.result, r.totals)["final_loss"].dump(), "2.3");
+}
+
+TEST(Summary, CopesWithARunOfNoSteps) {
+  FinishedRun r;
+  r.result.final_loss = std::numeric_limits<float>::quiet_NaN();
+  const Json json = summary_json(r.run, r.result, r.totals);
+  EXPECT_EQ(json["tokens_per_second"], 0.0);
+  EXPECT_EQ(json["final_loss"].dump(), "null");
+  EXPECT_TRUE(json["validation_loss"].is_null());
+}
+
+TEST(Summary, KeepsControlCharactersOfTheSampleFromTheTerminal) {
+  FinishedRun r = sample_run();
+  r.result.sample = "one\ntwo\x1b[2J\xFF";
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("sample:\n  one\n  two?[2J\xEF"));
+}
+
+TEST(Summary, SaysWhenItWasInterrupted) {
+  FinishedRun r = sample_run();
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), Not(HasSubstr("interrupted")));
+  r.result.interrupted = true;
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("interrupted after 2 steps"));
+}
+
+}  // namespace
+}  // namespace moestro::cli

@@ -1,0 +1,151 @@
+#include "moestro/runtime/run_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/runtime/verify.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro::runtime {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr const char* kMinimal = "[model]\nconfig = \"tiny\"\n[data]\ntext = [\"a.txt\"]\n";
+
+/// Reads a run file of the minimal content and `more`.
+RunConfig read(const std::string& more, const std::vector<std::string>& overrides = {}) {
+  const test::TemporaryFolder folder;
+  return read_run_config(folder.file("run.toml", kMinimal + more), overrides);
+}
+
+/// The message, from the file's name on.
+std::string error_of(const std::string& more, const std::vector<std::string>& overrides = {}) {
+  try {
+    static_cast<void>(read(more, overrides));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    const std::string message = error.what();
+    const std::size_t name = message.find("run.toml");
+    return name == std::string::npos ? message : message.substr(name);
+  }
+  return "no error";
+}
+
+TEST(RunConfig, TakesDefaultsForAllButModelAndText) {
+  const RunConfig config = read("");
+  EXPECT_EQ(config.model.config, "tiny");
+  EXPECT_EQ(config.train.steps, RunConfig().train.steps);
+  EXPECT_EQ(config.optimizer.betas, RunConfig().optimizer.betas);
+}
+
+TEST(RunConfig, ReadsEverySection) {
+  const RunConfig config = read(
+      "seq_len = 32\n"
+      "[train]\nglobal_batch = 8\nmicro_batch = 2\nshards = 4\ndtype = \"bf16\"\n"
+      "recompute = \"layer\"\n"
+      "[optimizer]\nbetas = [0.8, 0.9]\nschedule = \"linear\"\n"
+      "[balance]\naux_loss = 0.01\n[parallel]\npp = 1\n[checkpoint]\nfolder = \"/c\"\nevery = 5\n"
+      "[output]\nmetrics = \"/m\"\n");
+  EXPECT_EQ(config.data.seq_len, 32);
+  EXPECT_EQ(config.train.dtype, Dtype::bf16);
+  EXPECT_EQ(config.train.recompute, Recompute::layer);
+  EXPECT_EQ(config.optimizer.betas[0], 0.8);
+  EXPECT_EQ(config.optimizer.schedule, LrSchedule::linear);
+  EXPECT_EQ(config.balance.aux_loss, 0.01);
+  EXPECT_EQ(config.checkpoint.every, 5);
+  EXPECT_EQ(config.output.metrics, "/m");
+}
+
+TEST(RunConfig, AnchorsPathsAtItsFolder) {
+  const test::TemporaryFolder folder;
+  const RunConfig config = read_run_config(
+      folder.file("run.toml", "[model]\nload = \"ckpt\"\n[data]\ntext = [\"a.txt\"]\n"),
+      {"checkpoint.folder=here"});
+  EXPECT_EQ(config.model.load, (folder.path() / "ckpt").string());
+  EXPECT_THAT(config.data.text, ElementsAre((folder.path() / "a.txt").string()));
+  EXPECT_EQ(config.checkpoint.folder, "here");
+}
+
+TEST(RunConfig, PrefersAFileOverABuiltInName) {
+  const test::TemporaryFolder folder;
+  static_cast<void>(folder.file("tiny", "{}"));
+  const RunConfig config = read_run_config(folder.file("run.toml", kMinimal), {});
+  EXPECT_EQ(config.model.config, (folder.path() / "tiny").string());
+}
+
+TEST(RunConfig, NeedsExactlyOneModel) {
+  EXPECT_EQ(error_of("", {"model.config="}).substr(0, 41),
+            "[--set model.config] expected a model, go");
+  EXPECT_THAT(error_of("[model.x]"), HasSubstr("expected a key of [model], got \"x\""));
+  EXPECT_EQ(error_of("", {"model.load=x"}),
+            "[--set model.load] expected one of model.config and model.load, got both; remove one");
+}
+
+TEST(RunConfig, NeedsText) {
+  EXPECT_THAT(error_of("", {"data.text=[]"}),
+              HasSubstr("expected at least one text file, got none"));
+}
+
+TEST(RunConfig, SuggestsTheNearestValidBatch) {
+  EXPECT_EQ(
+      error_of("[train]\nglobal_batch = 16\nshards = 3\nmicro_batch = 2\n"),
+      "run.toml:6 train.global_batch] expected a multiple of micro_batch * shards = 2 * 3 = 6, "
+      "got 16; write 12 or 18");
+  EXPECT_THAT(error_of("[train]\nglobal_batch = 4\nshards = 6\n"), HasSubstr("got 4; write 6"));
+  EXPECT_EQ(error_of("[train]\nglobal_batch = 12\nshards = 3\nmicro_batch = 2\n"), "no error");
+}
+
+TEST(RunConfig, TrainsInOneProcess) {
+  for (const char* key : {"pp", "dp", "ep"}) {
+    EXPECT_THAT(error_of(std::string("[parallel]\n") + key + " = 4\n"),
+                HasSubstr(std::string("parallel.") + key +
+                          "] expected 1, got 4; this version trains in one process"));
+  }
+}
+
+TEST(RunConfig, RejectsValuesThatDoNotFitTogether) {
+  EXPECT_THAT(error_of("[optimizer]\nlr = 0.25\nmin_lr = 0.5\n"),
+              HasSubstr("at most lr = 0.25, got 0.5"));
+  EXPECT_THAT(error_of("[checkpoint]\nevery = 5\n"), HasSubstr("name a folder"));
+  EXPECT_THAT(error_of("validation_fraction = 0.0\n[train]\nvalidate_every = 5\n"),
+              HasSubstr("expected 0 without held-out text"));
+}
+
+TEST(RunConfig, RejectsValuesOutOfRange) {
+  for (const char* line :
+       {"[train]\nsteps = 0", "[train]\nglobal_batch = 99999999999", "[train]\nthreads = -1",
+        "[optimizer]\nlr = -1.0", "[optimizer]\nbetas = [0.9, 1.0]", "[optimizer]\neps = 0.0",
+        "[balance]\naux_loss = -0.1", "seq_len = 0", "validation_fraction = 1.0"}) {
+    EXPECT_THAT(error_of(line), HasSubstr("expected a")) << line;
+  }
+}
+
+TEST(VerifyOptions, AreReadFromOverrides) {
+  const VerifyOptions options =
+      read_verify_options({"train.dtype=bf16", "train.recompute=layer", "train.threads=2"});
+  EXPECT_EQ(options.dtype, Dtype::bf16);
+  EXPECT_EQ(options.recompute, Recompute::layer);
+  EXPECT_EQ(options.threads, 2);
+  EXPECT_THROW(static_cast<void>(read_verify_options({"train.steps=2"})), Error);
+}
+
+// MOESTRO_UPDATE_GOLDEN=1 rewrites the page.
+TEST(OptionsPage, IsUpToDate) {
+  const std::string path = std::string(MOESTRO_SOURCE_DIR) + "/docs/options.md";
+  if (std::getenv("MOESTRO_UPDATE_GOLDEN") != nullptr) {
+    write_file_atomically(path, describe_run_options());
+  }
+  EXPECT_EQ(read_file(path), describe_run_options())
+      << "run the tests with MOESTRO_UPDATE_GOLDEN=1 and commit docs/options.md";
+}
+
+}  // namespace
+}  // namespace moestro::runtime
