@@ -13,7 +13,8 @@ namespace moestro::model {
 [[nodiscard]] std::string describe_text(const HfConfig& config, const Ledger& ledger);
 
 /// Keys: model.{...}, params.{total,active,active_without_embedding,by_component,...},
-/// flops_per_token.{model,by_component}, layer_kinds[]. Parameters are whole numbers, FLOPs numbers.
+/// flops_per_token.{model,by_component}, layer_kinds[]. Parameters are whole numbers, FLOPs
+/// numbers.
 [[nodiscard]] Json describe_json(const HfConfig& config, const Ledger& ledger);
 
 }  // namespace moestro::model

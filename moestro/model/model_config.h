@@ -43,8 +43,8 @@ enum class NormKind { rms, rms_zero_centred /* x * (1 + w) */, layer_norm /* wit
 
 enum class QkNorm {
   none,
-  per_head,         // RMS over head_dim, weight [head_dim]
-  whole,            // RMS over the whole projection before the head split (OLMoE)
+  per_head,            // RMS over head_dim, weight [head_dim]
+  whole,               // RMS over the whole projection before the head split (OLMoE)
   per_head_unweighted  // RMS over head_dim without weight (Llama 4)
 };
 
@@ -59,13 +59,13 @@ struct Rope {
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + d/2)
   double factor = 1.0;
   std::int64_t original_max_positions = 0;
-  double beta_fast = 32.0, beta_slow = 1.0;                // yarn
-  bool truncate = true;                                    // yarn: round low/high to integers
-  std::optional<double> attention_factor;                  // yarn, longrope
-  std::optional<double> mscale, mscale_all_dim;            // yarn
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;    // llama3
-  std::vector<double> short_factor, long_factor;           // longrope
-  std::optional<double> short_mscale, long_mscale;         // longrope (Phi)
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  bool truncate = true;                                  // yarn: round low/high to integers
+  std::optional<double> attention_factor;                // yarn, longrope
+  std::optional<double> mscale, mscale_all_dim;          // yarn
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  std::vector<double> short_factor, long_factor;         // longrope
+  std::optional<double> short_mscale, long_mscale;       // longrope (Phi)
 };
 
 /// Grouped-query (or multi-head: kv_heads == heads) softmax attention.
@@ -78,8 +78,8 @@ struct AttentionConfig {
   bool has_output_gate = false;  // q_proj also makes a sigmoid gate per head (Qwen3-Next)
   bool has_sinks = false;        // one learned logit per head in the softmax denominator (gpt-oss)
   QkNorm qk_norm = QkNorm::none;
-  double scale = 0.0;            // softmax scale; head_dim^-1/2 unless the family says otherwise
-  std::optional<double> clip_qkv;           // clamp q, k, v to [-c, c] after the q/k norm (OLMoE)
+  double scale = 0.0;              // softmax scale; head_dim^-1/2 unless the family says otherwise
+  std::optional<double> clip_qkv;  // clamp q, k, v to [-c, c] after the q/k norm (OLMoE)
   std::optional<std::int64_t> temperature_floor;  // Llama 4 query scaling on NoPE layers
   double temperature_scale = 0.1;
 };
@@ -118,11 +118,11 @@ struct GatedDeltaNetConfig {
 
 /// How router logits become scores.
 enum class ScoreKind {
-  softmax,             // softmax over all experts, then top-k
-  sigmoid,             // sigmoid, then top-k (on score + selection bias)
-  softmax_of_chosen,   // top-k on logits, then softmax over the chosen
-  sigmoid_input,       // top-1 on logits, sigmoid scales the expert input (Llama 4)
-  sparsemixer          // PhiMoE
+  softmax,            // softmax over all experts, then top-k
+  sigmoid,            // sigmoid, then top-k (on score + selection bias)
+  softmax_of_chosen,  // top-k on logits, then softmax over the chosen
+  sigmoid_input,      // top-1 on logits, sigmoid scales the expert input (Llama 4)
+  sparsemixer         // PhiMoE
 };
 
 /// How experts are chosen inside groups.
@@ -132,7 +132,7 @@ struct RouterConfig {
   std::int64_t experts = 0;
   std::int64_t top_k = 0;
   ScoreKind score = ScoreKind::softmax;
-  bool renormalise = false;        // divide the chosen weights by their sum
+  bool renormalise = false;  // divide the chosen weights by their sum
   double scaling_factor = 1.0;
   bool has_selection_bias = false;  // e_score_correction_bias: used to choose, not to weigh
   bool has_linear_bias = false;     // gpt-oss
@@ -145,13 +145,13 @@ struct RouterConfig {
 
 struct MoeConfig {
   RouterConfig router;
-  std::int64_t expert_width = 0;   // I of one routed expert
-  std::int64_t shared_width = 0;   // total width of the shared expert(s); 0: none
-  bool has_shared_gate = false;    // sigmoid(x . w) scales the shared expert (Qwen3-Next)
-  bool expert_bias = false;        // biases in the routed experts (gpt-oss)
-  bool shared_bias = false;        // biases in the shared expert (mlp_bias)
-  bool latent_bias = false;        // biases in the latent projections (Nemotron mlp_bias)
-  std::int64_t latent_width = 0;   // routed experts run in a projected space (Nemotron); 0: none
+  std::int64_t expert_width = 0;  // I of one routed expert
+  std::int64_t shared_width = 0;  // total width of the shared expert(s); 0: none
+  bool has_shared_gate = false;   // sigmoid(x . w) scales the shared expert (Qwen3-Next)
+  bool expert_bias = false;       // biases in the routed experts (gpt-oss)
+  bool shared_bias = false;       // biases in the shared expert (mlp_bias)
+  bool latent_bias = false;       // biases in the latent projections (Nemotron mlp_bias)
+  std::int64_t latent_width = 0;  // routed experts run in a projected space (Nemotron); 0: none
 };
 
 /// One layer (or block) of the decoder.
@@ -167,13 +167,13 @@ struct LayerConfig {
 struct MtpConfig {
   std::int64_t layers = 0;          // prediction depths
   std::vector<LayerConfig> blocks;  // decoder layers of one depth (one; two blocks in Nemotron-H)
-  bool has_own_embedding = false;  // the checkpoint stores a copy of embedding and head (DeepSeek)
+  bool has_own_embedding = false;   // the checkpoint stores a copy of embedding and head (DeepSeek)
 };
 
 struct ModelConfig {
   Family family = Family::mixtral;
-  std::string model_type;   // as the file says ("qwen3_moe")
-  std::string architecture; // as the file says ("Qwen3MoeForCausalLM"); may be empty
+  std::string model_type;    // as the file says ("qwen3_moe")
+  std::string architecture;  // as the file says ("Qwen3MoeForCausalLM"); may be empty
   std::int64_t hidden = 0;
   std::int64_t vocab = 0;
   std::int64_t max_positions = 0;
@@ -184,7 +184,7 @@ struct ModelConfig {
   Mamba2Config mamba2;
   GatedDeltaNetConfig gated_delta_net;
   Rope rope;
-  MoeConfig moe;              // used by layers whose ffn is moe
+  MoeConfig moe;  // used by layers whose ffn is moe
   std::int64_t dense_width = 0;
   bool dense_bias = false;
   Activation activation = Activation::swiglu;

@@ -14,38 +14,90 @@ namespace moestro::model {
 
 /// What a tensor is for, whatever its family calls it. Shapes are PyTorch's [out, in] unless said.
 enum class Role {
-  embedding,         // [vocab, hidden]
-  input_norm,        // [hidden]: before the mixer (or before a single-mixer block)
+  embedding,   // [vocab, hidden]
+  input_norm,  // [hidden]: before the mixer (or before a single-mixer block)
   input_norm_bias,
   post_attention_norm,  // [hidden]: before the FFN half
   post_attention_norm_bias,
   final_norm,
   final_norm_bias,
-  lm_head,           // [vocab, hidden]; absent when tied
+  lm_head,  // [vocab, hidden]; absent when tied
   lm_head_bias,
   // attention
-  q_proj, k_proj, v_proj, o_proj,
-  q_bias, k_bias, v_bias, o_bias,
-  q_norm, k_norm,
+  q_proj,
+  k_proj,
+  v_proj,
+  o_proj,
+  q_bias,
+  k_bias,
+  v_bias,
+  o_bias,
+  q_norm,
+  k_norm,
   sinks,
   // MLA
-  q_a_proj, q_a_bias, q_a_norm, q_b_proj,
-  kv_a_proj, kv_a_bias, kv_a_norm, kv_b_proj,
+  q_a_proj,
+  q_a_bias,
+  q_a_norm,
+  q_b_proj,
+  kv_a_proj,
+  kv_a_bias,
+  kv_a_norm,
+  kv_b_proj,
   // state-space mixers (Mamba-2 and Gated DeltaNet)
-  in_proj, in_proj_bias, in_proj_qkvz, in_proj_ba, in_proj_qkv, in_proj_z, in_proj_b, in_proj_a,
-  conv, conv_bias, a_log, d_skip, dt_bias, mixer_norm, out_proj, out_proj_bias,
+  in_proj,
+  in_proj_bias,
+  in_proj_qkvz,
+  in_proj_ba,
+  in_proj_qkv,
+  in_proj_z,
+  in_proj_b,
+  in_proj_a,
+  conv,
+  conv_bias,
+  a_log,
+  d_skip,
+  dt_bias,
+  mixer_norm,
+  out_proj,
+  out_proj_bias,
   // FFN
-  router, router_bias, selection_bias,
-  expert_gate, expert_up, expert_down,       // one expert, or dense when expert == -1 is dense_*
-  expert_up_bias, expert_down_bias,
-  expert_gate_up, expert_down_stacked,       // all experts in one tensor; layout says which way
-  expert_gate_up_bias, expert_down_stacked_bias,
-  shared_gate, shared_up, shared_down, shared_gate_bias, shared_up_bias, shared_down_bias,
+  router,
+  router_bias,
+  selection_bias,
+  expert_gate,
+  expert_up,
+  expert_down,  // one expert, or dense when expert == -1 is dense_*
+  expert_up_bias,
+  expert_down_bias,
+  expert_gate_up,
+  expert_down_stacked,  // all experts in one tensor; layout says which way
+  expert_gate_up_bias,
+  expert_down_stacked_bias,
+  shared_gate,
+  shared_up,
+  shared_down,
+  shared_gate_bias,
+  shared_up_bias,
+  shared_down_bias,
   shared_expert_gate,
-  dense_gate, dense_up, dense_down, dense_gate_bias, dense_up_bias, dense_down_bias,
-  latent_in, latent_in_bias, latent_out, latent_out_bias,
+  dense_gate,
+  dense_up,
+  dense_down,
+  dense_gate_bias,
+  dense_up_bias,
+  dense_down_bias,
+  latent_in,
+  latent_in_bias,
+  latent_out,
+  latent_out_bias,
   // MTP
-  mtp_embedding_norm, mtp_hidden_norm, mtp_projection, mtp_final_norm, mtp_embedding, mtp_head,
+  mtp_embedding_norm,
+  mtp_hidden_norm,
+  mtp_projection,
+  mtp_final_norm,
+  mtp_embedding,
+  mtp_head,
 };
 
 /// How the experts of a stacked tensor are laid out.
@@ -57,16 +109,25 @@ enum class Layout {
 
 /// Where `describe` counts a tensor.
 enum class Component {
-  embedding, attention, mixer, router, routed_experts, shared_experts, dense_ffn, norm, lm_head, mtp,
+  embedding,
+  attention,
+  mixer,
+  router,
+  routed_experts,
+  shared_experts,
+  dense_ffn,
+  norm,
+  lm_head,
+  mtp,
 };
 
 struct TensorSpec {
-  std::string name;                 // exactly as on disk
+  std::string name;  // exactly as on disk
   std::vector<std::int64_t> shape;
   Role role = Role::embedding;
   Component component = Component::embedding;
-  int layer = -1;                   // -1: not in a layer
-  int expert = -1;                  // routed expert index, -1: not per expert
+  int layer = -1;   // -1: not in a layer
+  int expert = -1;  // routed expert index, -1: not per expert
   Layout layout = Layout::out_in;
 
   [[nodiscard]] std::int64_t elements() const;
@@ -79,9 +140,9 @@ struct TensorSpec {
 
 /// Where else a file may hold (part of) a tensor: transformers v5 saves fused experts.
 struct AlternativeLocation {
-  std::string name;                       // tensor on disk
-  std::vector<std::int64_t> shape;        // its whole shape
-  std::int64_t first_element = 0;         // the wanted tensor is contiguous from here
+  std::string name;                 // tensor on disk
+  std::vector<std::int64_t> shape;  // its whole shape
+  std::int64_t first_element = 0;   // the wanted tensor is contiguous from here
 };
 /// Locations to try, in order, when `spec.name` itself is not in the file. May be empty.
 [[nodiscard]] std::vector<AlternativeLocation> alternative_locations(const ModelConfig& config,

@@ -1,0 +1,167 @@
+#include "moestro/model/hf_config.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/json.h"
+#include "moestro/core/log.h"
+#include "moestro/core/text.h"
+#include "moestro/model/internal/built_in_models.h"
+#include "moestro/model/internal/families.h"
+#include "moestro/model/internal/known_keys.h"
+
+namespace moestro::model {
+namespace {
+
+using internal::ConfigObject;
+using internal::Findings;
+
+/// model_type -> the function that reads the family.
+struct FamilyReader {
+  std::string_view model_type;
+  ModelConfig (*read)(const ConfigObject&);
+};
+
+constexpr auto kReaders = std::to_array<FamilyReader>({
+    {"deepseek", internal::read_deepseek_v1},
+    {"deepseek_v2", internal::read_deepseek_v2},
+    {"deepseek_v3", internal::read_deepseek_v3},
+    {"glm4_moe", internal::read_glm4_moe},
+    {"gpt_oss", internal::read_gpt_oss},
+    {"granitemoe", internal::read_granitemoe},
+    {"kimi_k2", internal::read_deepseek_v3},
+    {"llama4", internal::read_llama4},
+    {"llama4_text", internal::read_llama4},
+    {"mixtral", internal::read_mixtral},
+    {"nemotron_h", internal::read_nemotron_h},
+    {"olmoe", internal::read_olmoe},
+    {"phimoe", internal::read_phimoe},
+    {"qwen3_5_moe", internal::read_qwen3_5_moe},
+    {"qwen3_5_moe_text", internal::read_qwen3_5_moe},
+    {"qwen3_moe", internal::read_qwen3_moe},
+    {"qwen3_next", internal::read_qwen3_next},
+});
+
+const FamilyReader& find_reader(const ConfigObject& config) {
+  const std::string model_type = config.text({"model_type"});
+  std::vector<std::string> names;
+  for (const FamilyReader& reader : kReaders) {
+    if (reader.model_type == model_type) return reader;
+    names.emplace_back(reader.model_type);
+  }
+  const std::string shown = printable(model_type);
+  const std::string suggestion = nearest(shown, names);
+  throw config.error(
+      "model_type",
+      "expected a family of MoE models ({}), got \"{}\"{}; other families are not supported",
+      join(names, ", "), shown, suggestion.empty() ? "" : fmt::format(", perhaps {}", suggestion));
+}
+
+/// Multi-modal files nest the text model; its tensors have another prefix, and each family looks
+/// for tie_word_embeddings in another place first.
+void apply_nesting(const ConfigObject& root, const ConfigObject& text, ModelConfig& model) {
+  const bool root_decides = model.family == Family::qwen3_5_moe;
+  const ConfigObject& first = root_decides ? root : text;
+  const ConfigObject& second = root_decides ? text : root;
+  model.tied_embeddings =
+      first.flag_or({"tie_word_embeddings"}, second.flag_or({"tie_word_embeddings"}, false));
+  if (model.family == Family::qwen3_5_moe) model.tensor_prefix = "model.language_model.";
+  if (model.family == Family::llama4) model.tensor_prefix = "language_model.model.";
+}
+
+std::string read_architecture(const ConfigObject& root) {
+  const std::vector<std::string> architectures = root.texts({"architectures"});
+  return architectures.empty() ? "" : architectures.front();
+}
+
+/// Says once what is worth saying, or makes an error of it.
+void report(const Findings& findings, const std::string& source, bool strict) {
+  if (!findings.unknown_keys.empty()) {
+    const std::string keys = join(findings.unknown_keys, ", ");
+    if (strict) {
+      throw input_error(source, "expected only known keys, got {}; remove or correct them", keys);
+    }
+    log_warning("{}: ignoring keys that mean nothing here: {}", source, keys);
+  }
+  if (!findings.class_defaults.empty()) {
+    const std::string defaults = join(findings.class_defaults, ", ");
+    if (strict) {
+      throw input_error(
+          source, "expected every value to be given, but these are missing: {}; write them down",
+          defaults);
+    }
+    log_warning("{}: missing keys, taken from the family's class: {}", source, defaults);
+  }
+  if (!findings.overrides.empty()) log_warning("{}: {}", source, join(findings.overrides, ", "));
+}
+
+ModelConfig read_model(const Json& json, const std::string& source, bool strict) {
+  Findings findings;
+  const ConfigObject root(json, source, "", findings);
+  const auto nested = root.object("text_config");
+  const ConfigObject& text = nested ? *nested : root;
+  const FamilyReader& outer = find_reader(root);
+  const FamilyReader& reader = text.mentions({"model_type"}) ? find_reader(text) : outer;
+  if (nested && reader.read != outer.read) {
+    throw text.error("model_type", "expected the text part of {}, got {}; is this the right file?",
+                     outer.model_type, reader.model_type);
+  }
+  ModelConfig model = reader.read(text);
+  model.model_type = outer.model_type;
+  model.architecture = read_architecture(root);
+  if (nested) apply_nesting(root, text, model);
+  internal::check_model(text, model);
+  find_unknown_keys(root);
+  if (nested) find_unknown_keys(text);
+  report(findings, source, strict);
+  return model;
+}
+
+}  // namespace
+
+HfConfig parse_hf_config(std::string_view json, std::string_view source,
+                         const HfConfigOptions& options) {
+  HfConfig config;
+  config.source = source;
+  config.json = json;
+  config.model = read_model(parse_json(json, source), config.source, options.strict);
+  return config;
+}
+
+HfConfig read_hf_config(const std::filesystem::path& file_or_folder,
+                        const HfConfigOptions& options) {
+  std::filesystem::path path = file_or_folder;
+  std::error_code ignored;  // an unreadable path is reported by read_file
+  if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
+  return parse_hf_config(read_file(path), path.string(), options);
+}
+
+HfConfig resolve_model(std::string_view model, const HfConfigOptions& options) {
+  const std::filesystem::path path(model);
+  std::error_code ignored;  // names that are no paths do not exist
+  if (std::filesystem::exists(path, ignored)) return read_hf_config(path, options);
+  for (const internal::BuiltInModel& file : internal::built_in_model_files()) {
+    if (file.name == model) return parse_hf_config(file.json, file.name, options);
+  }
+  const std::vector<std::string> names = built_in_models();
+  const std::string shown = printable(model);
+  const std::string suggestion = model.size() <= shown.size() ? nearest(shown, names) : "";
+  throw input_error("model",
+                    "expected a config.json, a folder that holds one, or a built-in name, got "
+                    "\"{}\"{}; built-in names: {}",
+                    shown, suggestion.empty() ? "" : fmt::format(" (did you mean {}?)", suggestion),
+                    join(names, ", "));
+}
+
+std::vector<std::string> built_in_models() {
+  std::vector<std::string> names;
+  for (const internal::BuiltInModel& file : internal::built_in_model_files()) {
+    names.emplace_back(file.name);
+  }
+  return names;
+}
+
+}  // namespace moestro::model

@@ -1,0 +1,135 @@
+// Families whose layers are all alike but for a window: Mixtral, OLMoE, Granite-MoE, Phi-MoE,
+// gpt-oss. Every FFN is routed.
+
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/text.h"
+#include "moestro/model/internal/common_fields.h"
+#include "moestro/model/internal/families.h"
+
+namespace moestro::model::internal {
+namespace {
+
+/// Layers with routed FFNs, and the experts' shape: intermediate_size is their width.
+ModelConfig read_routed(const ConfigObject& config, Family family) {
+  ModelConfig model = read_base(config, family);
+  model.layers = read_attention_layers(config);
+  for (LayerConfig& layer : model.layers) layer.ffn = FfnKind::moe;
+  model.moe.router = read_router(config);
+  model.moe.expert_width = config.size({"intermediate_size"}, kWidthRange);
+  return model;
+}
+
+/// A non-null sliding_window holds for every layer.
+void apply_optional_window(const ConfigObject& config, std::vector<LayerConfig>& layers) {
+  apply_window(layers, config.size_or({"sliding_window"}, 0, kPositionRange));
+}
+
+/// layer_types, or sliding and full attention by turns.
+void apply_alternating_windows(const ConfigObject& config, std::vector<LayerConfig>& layers) {
+  const std::vector<std::string> types = read_layer_types(config, {"layer_types"}, layers.size(),
+                                                          {"sliding_attention", "full_attention"});
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool is_sliding = types.empty() ? i % 2 == 0 : types[i] == "sliding_attention";
+    if (is_sliding) layers[i].window = config.size({"sliding_window"}, kPositionRange);
+  }
+}
+
+/// The rotary embedding gpt-oss has when the file says nothing: YaRN by 32 from 4096.
+Rope default_gpt_oss_rope(const ConfigObject& config, std::int64_t head_dim) {
+  Rope rope = read_rope(config, {.head_dim = head_dim, .default_theta = 150000.0});
+  rope.kind = RopeKind::yarn;
+  rope.factor = 32.0;
+  rope.original_max_positions = 4096;
+  rope.truncate = false;
+  config.findings().class_defaults.push_back(
+      fmt::format("{}rope_parameters = yarn by 32 from 4096", config.path()));
+  return rope;
+}
+
+}  // namespace
+
+ModelConfig read_mixtral(const ConfigObject& config) {
+  ModelConfig model = read_routed(config, Family::mixtral);
+  require_silu(config);
+  apply_optional_window(config, model.layers);
+  AttentionRule rule;
+  rule.honours_bias = false;
+  model.attention = read_attention(config, model.hidden, rule);
+  model.rope =
+      read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.moe.router.renormalise = true;
+  return model;
+}
+
+ModelConfig read_olmoe(const ConfigObject& config) {
+  ModelConfig model = read_routed(config, Family::olmoe);
+  require_silu(config);
+  AttentionRule rule;
+  rule.kv_heads_default_to_heads = true;
+  model.attention = read_attention(config, model.hidden, rule);
+  model.attention.qk_norm = QkNorm::whole;
+  model.attention.clip_qkv = config.optional_positive({"clip_qkv"});
+  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.norm_epsilon = config.positive_or({"rms_norm_eps"}, 1e-5);  // published file: missing
+  model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
+  return model;
+}
+
+ModelConfig read_granitemoe(const ConfigObject& config) {
+  ModelConfig model = read_routed(config, Family::granitemoe);
+  require_silu(config);
+  AttentionRule rule;
+  rule.kv_heads_default_to_heads = true;
+  model.attention = read_attention(config, model.hidden, rule);
+  model.attention.scale = config.positive_or_class({"attention_multiplier"}, 1.0);
+  model.embedding_multiplier = config.positive_or_class({"embedding_multiplier"}, 1.0);
+  model.residual_multiplier = config.positive_or_class({"residual_multiplier"}, 1.0);
+  model.logits_divisor = config.positive_or_class({"logits_scaling"}, 1.0);
+  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.moe.router.score = ScoreKind::softmax_of_chosen;
+  return model;
+}
+
+ModelConfig read_phimoe(const ConfigObject& config) {
+  ModelConfig model = read_routed(config, Family::phimoe);
+  require_silu(config);
+  apply_optional_window(config, model.layers);
+  model.attention = read_attention(config, model.hidden, {});
+  model.rope =
+      read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
+  model.norm = NormKind::layer_norm;
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.head_bias = config.flag_or({"lm_head_bias"}, false);
+  model.moe.router.score = ScoreKind::sparsemixer;
+  model.moe.router.sparsemixer_epsilon = config.non_negative_or({"router_jitter_noise"}, 0.01);
+  return model;
+}
+
+ModelConfig read_gpt_oss(const ConfigObject& config) {
+  ModelConfig model = read_routed(config, Family::gpt_oss);
+  // hidden_act says "silu" and is not what the experts compute.
+  model.activation = Activation::clamped_swiglu;
+  model.swiglu_alpha = config.positive_or({"swiglu_alpha"}, model.swiglu_alpha);
+  model.swiglu_limit = config.positive_or({"swiglu_limit"}, model.swiglu_limit);
+  apply_alternating_windows(config, model.layers);
+  AttentionRule rule;
+  rule.default_head_dim = 64;
+  rule.default_bias = true;
+  model.attention = read_attention(config, model.hidden, rule);
+  model.attention.has_sinks = true;
+  const bool has_rope =
+      config.find({"rope_parameters"}) != nullptr || config.find({"rope_scaling"}) != nullptr;
+  const std::int64_t head_dim = model.attention.head_dim;
+  model.rope = has_rope ? read_rope(config, {.head_dim = head_dim, .default_theta = 150000.0})
+                        : default_gpt_oss_rope(config, head_dim);
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.moe.router.score = ScoreKind::softmax_of_chosen;
+  model.moe.router.has_linear_bias = true;
+  model.moe.expert_bias = true;
+  return model;
+}
+
+}  // namespace moestro::model::internal

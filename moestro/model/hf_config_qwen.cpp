@@ -1,0 +1,116 @@
+// Qwen3-MoE, Qwen3-Next and Qwen3.5-MoE: q/k norms per head; the latter two mix Gated DeltaNet with
+// gated full attention, have a gated shared expert and zero-centred norms.
+
+#include "moestro/core/text.h"
+#include "moestro/model/internal/common_fields.h"
+#include "moestro/model/internal/families.h"
+
+namespace moestro::model::internal {
+namespace {
+
+constexpr std::int64_t kHybridHeadDim = 256;
+
+/// layer_types, or every full_attention_interval-th layer full attention, the rest Gated DeltaNet.
+void apply_hybrid_mixers(const ConfigObject& config, std::vector<LayerConfig>& layers) {
+  const std::vector<std::string> types = read_layer_types(config, {"layer_types"}, layers.size(),
+                                                          {"linear_attention", "full_attention"});
+  const std::int64_t interval = config.size_or({"full_attention_interval"}, 4, kLayerRange);
+  bool disagrees = false;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool by_interval = (static_cast<std::int64_t>(i) + 1) % interval == 0;
+    const bool is_full = types.empty() ? by_interval : types[i] == "full_attention";
+    disagrees = disagrees || is_full != by_interval;
+    layers[i].mixer = is_full ? MixerKind::attention : MixerKind::gated_delta_net;
+    layers[i].has_rope = is_full;
+  }
+  if (disagrees && config.mentions({"full_attention_interval"})) {
+    config.findings().overrides.push_back(fmt::format(
+        "{}layer_types overrides full_attention_interval = {}", config.path(), interval));
+  }
+}
+
+GatedDeltaNetConfig read_delta_net(const ConfigObject& config) {
+  GatedDeltaNetConfig net;
+  net.key_heads = config.size({"linear_num_key_heads"}, kHeadRange);
+  net.key_head_dim = config.size({"linear_key_head_dim"}, kHeadRange);
+  net.value_heads = config.size({"linear_num_value_heads"}, kHeadRange);
+  net.value_head_dim = config.size({"linear_value_head_dim"}, kHeadRange);
+  net.conv_kernel = config.size({"linear_conv_kernel_dim"}, kHeadRange);
+  return net;
+}
+
+/// What Qwen3-Next and Qwen3.5 share.
+ModelConfig read_hybrid(const ConfigObject& config, Family family) {
+  ModelConfig model = read_base(config, family);
+  require_silu(config);
+  model.layers = read_attention_layers(config);
+  apply_hybrid_mixers(config, model.layers);
+  AttentionRule rule;
+  rule.default_head_dim = kHybridHeadDim;
+  model.attention = read_attention(config, model.hidden, rule);
+  model.attention.qk_norm = QkNorm::per_head;
+  model.attention.has_output_gate = true;
+  if (any_layer(model.layers, MixerKind::gated_delta_net)) {
+    model.gated_delta_net = read_delta_net(config);
+  }
+  model.rope = read_rope(config, {.head_dim = model.attention.head_dim, .default_partial = 0.25});
+  model.norm = NormKind::rms_zero_centred;
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.moe.router = read_router(config);
+  model.moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
+  model.moe.shared_width = config.size({"shared_expert_intermediate_size"}, kWidthRange);
+  model.moe.has_shared_gate = true;
+  return model;
+}
+
+}  // namespace
+
+ModelConfig read_qwen3_moe(const ConfigObject& config) {
+  ModelConfig model = read_base(config, Family::qwen3_moe);
+  require_silu(config);
+  model.layers = read_attention_layers(config);
+  apply_sparse_step(config, model.layers);
+  if (config.flag_or({"use_sliding_window"}, false)) {
+    const bool is_null =
+        config.mentions({"sliding_window"}) && config.find({"sliding_window"}) == nullptr;
+    if (!is_null) apply_window(model.layers, config.size({"sliding_window"}, kPositionRange));
+  }
+  model.attention = read_attention(config, model.hidden, {});
+  model.attention.qk_norm = QkNorm::per_head;
+  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  if (any_layer(model.layers, FfnKind::dense)) {
+    model.dense_width = config.size({"intermediate_size"}, kWidthRange);
+  }
+  model.moe.router = read_router(config);
+  model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
+  model.moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
+  return model;
+}
+
+ModelConfig read_qwen3_next(const ConfigObject& config) {
+  ModelConfig model = read_hybrid(config, Family::qwen3_next);
+  apply_sparse_step(config, model.layers);
+  if (any_layer(model.layers, FfnKind::dense)) {
+    model.dense_width = config.size({"intermediate_size"}, kWidthRange);
+  }
+  model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, true);
+  return model;
+}
+
+ModelConfig read_qwen3_5_moe(const ConfigObject& config) {
+  ModelConfig model = read_hybrid(config, Family::qwen3_5_moe);
+  // Every layer is routed and weights are renormalised, whatever older keys say.
+  for (LayerConfig& layer : model.layers) layer.ffn = FfnKind::moe;
+  model.moe.router.renormalise = true;
+  model.mtp.layers = config.size_or({"mtp_num_hidden_layers"}, 0, kPredictionRange);
+  if (model.mtp.layers > 0) {
+    LayerConfig block;
+    block.ffn = FfnKind::moe;
+    model.mtp.blocks = {block};
+    model.mtp.has_own_embedding = config.flag_or({"mtp_use_dedicated_embeddings"}, false);
+  }
+  return model;
+}
+
+}  // namespace moestro::model::internal

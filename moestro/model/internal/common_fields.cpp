@@ -1,0 +1,162 @@
+#include "moestro/model/internal/common_fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/text.h"
+
+namespace moestro::model::internal {
+namespace {
+
+/// A token id, or the first of a list of them.
+std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::string_view key) {
+  const Json* value = config.find({key});
+  if (value == nullptr) return std::nullopt;
+  if (value->is_array()) value = value->empty() ? nullptr : &value->front();
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number_integer()) {
+    throw config.error(key, "expected a token id or a list of them, got {}; correct the value",
+                       shown(*value));
+  }
+  const auto id = value->get<std::int64_t>();
+  return id < 0 ? std::nullopt : std::optional(id);  // -1 means none in old files
+}
+
+}  // namespace
+
+ModelConfig read_base(const ConfigObject& config, Family family) {
+  ModelConfig model;
+  model.family = family;
+  model.hidden = config.size({"hidden_size"}, kWidthRange);
+  model.vocab = config.size({"vocab_size"}, kVocabRange);
+  model.max_positions = config.size_or({"max_position_embeddings"}, 0, kPositionRange);
+  model.initializer_range = config.non_negative_or({"initializer_range"}, model.initializer_range);
+  model.tied_embeddings = config.flag_or({"tie_word_embeddings"}, false);
+  model.bos_token = read_token_id(config, "bos_token_id");
+  model.eos_token = read_token_id(config, "eos_token_id");
+  return model;
+}
+
+std::vector<LayerConfig> read_attention_layers(const ConfigObject& config) {
+  const std::int64_t layers = config.size({"num_hidden_layers"}, kLayerRange);
+  return std::vector<LayerConfig>(static_cast<std::size_t>(layers));
+}
+
+AttentionConfig read_attention(const ConfigObject& config, std::int64_t hidden,
+                               const AttentionRule& rule) {
+  AttentionConfig attention;
+  attention.heads = config.size({"num_attention_heads"}, kHeadRange);
+  const bool may_default =
+      rule.kv_heads_default_to_heads || config.mentions({"num_key_value_heads"});
+  attention.kv_heads = may_default
+                           ? config.size_or({"num_key_value_heads"}, attention.heads, kHeadRange)
+                           : config.size({"num_key_value_heads"}, kHeadRange);
+  const auto head_dim = config.optional_size({"head_dim"}, kHeadRange);
+  if (head_dim) {
+    attention.head_dim = *head_dim;
+  } else if (rule.default_head_dim && !config.mentions({"head_dim"})) {
+    attention.head_dim = *rule.default_head_dim;
+  } else {
+    if (hidden % attention.heads != 0) {
+      throw config.error(
+          "num_attention_heads",
+          "expected a divisor of hidden_size ({}), got {}; correct it or add head_dim", hidden,
+          attention.heads);
+    }
+    attention.head_dim = hidden / attention.heads;
+  }
+  const bool has_bias = rule.honours_bias && config.flag_or({"attention_bias"}, rule.default_bias);
+  attention.qkv_bias = has_bias;
+  attention.output_bias = has_bias && rule.has_output_bias;
+  attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
+  return attention;
+}
+
+RouterConfig read_router(const ConfigObject& config) {
+  RouterConfig router;
+  router.experts =
+      config.size({"num_experts", "num_local_experts", "n_routed_experts"}, kExpertRange);
+  router.top_k = config.size({"num_experts_per_tok", "experts_per_token"}, kExpertRange);
+  router.aux_loss_coefficient =
+      config.non_negative_or({"router_aux_loss_coef"}, router.aux_loss_coefficient);
+  return router;
+}
+
+void read_expert_groups(const ConfigObject& config, RouterConfig& router,
+                        std::optional<std::pair<std::int64_t, std::int64_t>> class_groups) {
+  const auto read = [&](std::string_view key, std::int64_t class_value) {
+    if (class_groups && !config.mentions({key})) {
+      config.findings().class_defaults.push_back(
+          fmt::format("{}{} = {}", config.path(), key, class_value));
+      return class_value;
+    }
+    return config.size_or({key}, 1, kExpertRange);
+  };
+  router.groups = read("n_group", class_groups ? class_groups->first : 1);
+  router.topk_groups = read("topk_group", class_groups ? class_groups->second : 1);
+}
+
+void require_silu(const ConfigObject& config) {
+  const std::string activation = config.text_or({"hidden_act"}, "silu");
+  if (activation != "silu" && activation != "swish") {
+    throw config.error(
+        "hidden_act",
+        "expected silu (or swish), got \"{}\"; no other gated activation is supported",
+        printable(activation));
+  }
+}
+
+void apply_window(std::vector<LayerConfig>& layers, std::int64_t window) {
+  for (LayerConfig& layer : layers) layer.window = window;
+}
+
+std::vector<std::string> read_layer_types(const ConfigObject& config, ConfigObject::Keys keys,
+                                          std::optional<std::size_t> layers,
+                                          const std::vector<std::string>& choices) {
+  const std::vector<std::string> types = config.texts(keys);
+  if (types.empty()) return types;
+  if (layers && types.size() != *layers) {
+    throw config.error(
+        *keys.begin(),
+        "expected one entry per layer (num_hidden_layers = {}), got {}; make them agree", *layers,
+        types.size());
+  }
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    if (std::find(choices.begin(), choices.end(), types[i]) == choices.end()) {
+      throw config.error(fmt::format("{}[{}]", *keys.begin(), i),
+                         "expected one of {}, got \"{}\"; correct it", join(choices, ", "),
+                         printable(types[i]));
+    }
+  }
+  return types;
+}
+
+std::vector<bool> read_layer_set(const ConfigObject& config, std::string_view key,
+                                 std::size_t layers) {
+  std::vector<bool> in_set(layers, false);
+  const Range range{0, static_cast<std::int64_t>(layers) - 1};
+  for (const std::int64_t layer : config.whole_numbers({key}, range)) {
+    in_set[static_cast<std::size_t>(layer)] = true;
+  }
+  return in_set;
+}
+
+void apply_sparse_step(const ConfigObject& config, std::vector<LayerConfig>& layers) {
+  const std::int64_t step = config.size_or({"decoder_sparse_step"}, 1, kLayerRange);
+  const std::vector<bool> is_dense = read_layer_set(config, "mlp_only_layers", layers.size());
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const bool is_sparse = !is_dense[i] && (static_cast<std::int64_t>(i) + 1) % step == 0;
+    layers[i].ffn = is_sparse ? FfnKind::moe : FfnKind::dense;
+  }
+}
+
+bool any_layer(const std::vector<LayerConfig>& layers, FfnKind ffn) {
+  return std::any_of(layers.begin(), layers.end(), [&](const auto& l) { return l.ffn == ffn; });
+}
+
+bool any_layer(const std::vector<LayerConfig>& layers, MixerKind mixer) {
+  return std::any_of(layers.begin(), layers.end(), [&](const auto& l) { return l.mixer == mixer; });
+}
+
+}  // namespace moestro::model::internal

@@ -1,0 +1,73 @@
+#pragma once
+// Fields that several families spell alike.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "moestro/model/internal/config_object.h"
+#include "moestro/model/model_config.h"
+
+namespace moestro::model::internal {
+
+/// Starts a model: hidden size, vocabulary, positions, token ids, initialisation; no layers yet.
+[[nodiscard]] ModelConfig read_base(const ConfigObject& config, Family family);
+
+/// num_hidden_layers layers, all softmax attention with RoPE.
+[[nodiscard]] std::vector<LayerConfig> read_attention_layers(const ConfigObject& config);
+
+/// What families do differently about grouped-query attention.
+struct AttentionRule {
+  std::optional<std::int64_t> default_head_dim =
+      std::nullopt;                        // when the key is missing; else hidden / heads
+  bool kv_heads_default_to_heads = false;  // when the key is missing
+  bool honours_bias = true;                // attention_bias
+  bool default_bias = false;
+  bool has_output_bias = true;  // attention_bias adds one to o_proj too
+};
+[[nodiscard]] AttentionConfig read_attention(const ConfigObject& config, std::int64_t hidden,
+                                             const AttentionRule& rule);
+
+/// What families do differently about rotary embeddings.
+struct RopeRule {
+  std::int64_t head_dim = 0;     // dims that could rotate
+  double default_theta = 10000;  // of the class of transformers
+  std::optional<double> default_partial =
+      std::nullopt;  // partial_rotary_factor is honoured, with this default
+  bool interleaved = false;
+};
+[[nodiscard]] Rope read_rope(const ConfigObject& config, const RopeRule& rule);
+
+/// Experts and experts per token, with any family's spelling.
+[[nodiscard]] RouterConfig read_router(const ConfigObject& config);
+
+/// n_group and topk_group; absent or null means one group, except where the class of transformers
+/// has groups: `class_groups` = {n_group, topk_group}.
+void read_expert_groups(const ConfigObject& config, RouterConfig& router,
+                        std::optional<std::pair<std::int64_t, std::int64_t>> class_groups);
+
+/// Requires hidden_act to be SwiGLU's.
+void require_silu(const ConfigObject& config);
+
+/// Sliding window of every layer. Null is none.
+void apply_window(std::vector<LayerConfig>& layers, std::int64_t window);
+
+/// layer_types translated by `choices`; checks that there is one per layer. Empty if absent.
+[[nodiscard]] std::vector<std::string> read_layer_types(const ConfigObject& config,
+                                                        ConfigObject::Keys keys,
+                                                        std::optional<std::size_t> layers,
+                                                        const std::vector<std::string>& choices);
+
+/// Layers with a routed FFN: MoE iff not in mlp_only_layers and (i + 1) % decoder_sparse_step == 0.
+void apply_sparse_step(const ConfigObject& config, std::vector<LayerConfig>& layers);
+
+/// A list of layer indices as one flag per layer. Errors: input, if one is out of range.
+[[nodiscard]] std::vector<bool> read_layer_set(const ConfigObject& config, std::string_view key,
+                                               std::size_t layers);
+
+/// Whether any layer has this FFN or mixer.
+[[nodiscard]] bool any_layer(const std::vector<LayerConfig>& layers, FfnKind ffn);
+[[nodiscard]] bool any_layer(const std::vector<LayerConfig>& layers, MixerKind mixer);
+
+}  // namespace moestro::model::internal

@@ -1,0 +1,225 @@
+#include "moestro/model/internal/config_object.h"
+
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/text.h"
+
+namespace moestro::model::internal {
+namespace {
+
+constexpr std::size_t kShownBytes = 60;
+
+std::int64_t whole_number(const ConfigObject& config, std::string_view key, const Json& value,
+                          Range range) {
+  const bool is_whole = value.is_number_integer() &&
+                        !(value.is_number_unsigned() &&
+                          value.get<std::uint64_t>() >
+                              static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()));
+  if (is_whole) {
+    const auto number = value.get<std::int64_t>();
+    if (number >= range.min && number <= range.max) return number;
+  }
+  throw config.error(key, "expected a whole number from {} to {}, got {}; correct the value",
+                     range.min, range.max, shown(value));
+}
+
+double finite_number(const ConfigObject& config, std::string_view key, const Json& value,
+                     bool may_be_zero) {
+  if (value.is_number()) {
+    const auto number = value.get<double>();
+    if (std::isfinite(number) && (number > 0.0 || (may_be_zero && number == 0.0))) return number;
+  }
+  throw config.error(key, "expected a number {} 0, got {}; correct the value",
+                     may_be_zero ? ">=" : ">", shown(value));
+}
+
+bool boolean(const ConfigObject& config, std::string_view key, const Json& value) {
+  if (value.is_boolean()) return value.get<bool>();
+  throw config.error(key, "expected true or false, got {}; correct the value", shown(value));
+}
+
+std::string string(const ConfigObject& config, std::string_view key, const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  throw config.error(key, "expected text in quotes, got {}; correct the value", shown(value));
+}
+
+/// Applies `read` to every element of a list; element errors name the index.
+template <class T, class Read>
+std::vector<T> list(const ConfigObject& config, std::string_view key, const Json* value,
+                    Read&& read) {
+  std::vector<T> result;
+  if (value == nullptr) return result;
+  if (!value->is_array()) {
+    throw config.error(key, "expected a list, got {}; correct the value", shown(*value));
+  }
+  result.reserve(value->size());
+  for (std::size_t i = 0; i < value->size(); ++i) {
+    result.push_back(read(fmt::format("{}[{}]", key, i), (*value)[i]));
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string shown(const Json& value) {
+  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownBytes);
+}
+
+ConfigObject::ConfigObject(const Json& object, std::string file, std::string path,
+                           Findings& findings)
+    : object_(&object), file_(std::move(file)), path_(std::move(path)), findings_(&findings) {
+  if (!object.is_object()) {
+    const std::string key = path_.substr(0, path_.size() - (path_.empty() ? 0 : 1));
+    throw input_error(key.empty() ? file_ : fmt::format("{} {}", file_, key),
+                      "expected a JSON object {{...}}, got {}; is this a config.json?",
+                      shown(object));
+  }
+}
+
+std::string ConfigObject::where(std::string_view key) const {
+  return fmt::format("{} {}{}", file_, path_, key);
+}
+
+bool ConfigObject::mentions(Keys keys) const {
+  for (const std::string_view key : keys) {
+    if (object_->contains(key)) return true;
+  }
+  return false;
+}
+
+const Json* ConfigObject::find(Keys keys) const {
+  const Json* found = nullptr;
+  std::string_view found_key;
+  for (const std::string_view key : keys) {
+    const auto entry = object_->find(key);
+    if (entry == object_->end() || entry->is_null()) continue;
+    if (found == nullptr) {
+      found = &*entry;
+      found_key = key;
+    } else if (*found != *entry) {
+      throw error(key, "expected the same value as {} ({}), got {}; they spell one field: keep one",
+                  found_key, shown(*found), shown(*entry));
+    }
+  }
+  return found;
+}
+
+std::string_view ConfigObject::spelling(Keys keys) const {
+  for (const std::string_view key : keys) {
+    const auto entry = object_->find(key);
+    if (entry != object_->end() && !entry->is_null()) return key;
+  }
+  return *keys.begin();
+}
+
+Error ConfigObject::missing(Keys keys, std::string_view what) const {
+  std::vector<std::string> others(keys.begin() + 1, keys.end());
+  const std::string also =
+      others.empty() ? "" : fmt::format(" (other spellings: {})", join(others, ", "));
+  return error(*keys.begin(), "expected {}, but the key is {}; add it{}", what,
+               mentions(keys) ? "null" : "missing", also);
+}
+
+void ConfigObject::note_class_default(Keys keys, const std::string& value) const {
+  findings_->class_defaults.push_back(fmt::format("{}{} = {}", path_, *keys.begin(), value));
+}
+
+std::int64_t ConfigObject::size(Keys keys, Range range) const {
+  const Json* value = find(keys);
+  if (value == nullptr) throw missing(keys, "a whole number");
+  return whole_number(*this, spelling(keys), *value, range);
+}
+
+std::int64_t ConfigObject::size_or(Keys keys, std::int64_t fallback, Range range) const {
+  return optional_size(keys, range).value_or(fallback);
+}
+
+std::optional<std::int64_t> ConfigObject::optional_size(Keys keys, Range range) const {
+  const Json* value = find(keys);
+  if (value == nullptr) return std::nullopt;
+  return whole_number(*this, spelling(keys), *value, range);
+}
+
+double ConfigObject::positive(Keys keys) const {
+  const auto value = optional_positive(keys);
+  if (!value) throw missing(keys, "a number > 0");
+  return *value;
+}
+
+double ConfigObject::positive_or(Keys keys, double fallback) const {
+  return optional_positive(keys).value_or(fallback);
+}
+
+std::optional<double> ConfigObject::optional_positive(Keys keys) const {
+  const Json* value = find(keys);
+  if (value == nullptr) return std::nullopt;
+  return finite_number(*this, spelling(keys), *value, false);
+}
+
+double ConfigObject::positive_or_class(Keys keys, double class_default) const {
+  const auto value = optional_positive(keys);
+  if (!value) note_class_default(keys, exact(class_default));
+  return value.value_or(class_default);
+}
+
+double ConfigObject::non_negative_or(Keys keys, double fallback) const {
+  const Json* value = find(keys);
+  return value == nullptr ? fallback : finite_number(*this, spelling(keys), *value, true);
+}
+
+bool ConfigObject::flag(Keys keys) const {
+  const Json* value = find(keys);
+  if (value == nullptr) throw missing(keys, "true or false");
+  return boolean(*this, spelling(keys), *value);
+}
+
+bool ConfigObject::flag_or(Keys keys, bool fallback) const {
+  const Json* value = find(keys);
+  return value == nullptr ? fallback : boolean(*this, spelling(keys), *value);
+}
+
+bool ConfigObject::flag_or_class(Keys keys, bool class_default) const {
+  if (find(keys) == nullptr) note_class_default(keys, class_default ? "true" : "false");
+  return flag_or(keys, class_default);
+}
+
+std::string ConfigObject::text(Keys keys) const {
+  const Json* value = find(keys);
+  if (value == nullptr) throw missing(keys, "text");
+  return string(*this, spelling(keys), *value);
+}
+
+std::string ConfigObject::text_or(Keys keys, std::string_view fallback) const {
+  const Json* value = find(keys);
+  return value == nullptr ? std::string(fallback) : string(*this, spelling(keys), *value);
+}
+
+std::vector<std::string> ConfigObject::texts(Keys keys) const {
+  return list<std::string>(
+      *this, spelling(keys), find(keys),
+      [&](const std::string& key, const Json& value) { return string(*this, key, value); });
+}
+
+std::vector<std::int64_t> ConfigObject::whole_numbers(Keys keys, Range range) const {
+  return list<std::int64_t>(*this, spelling(keys), find(keys),
+                            [&](const std::string& key, const Json& value) {
+                              return whole_number(*this, key, value, range);
+                            });
+}
+
+std::vector<double> ConfigObject::positives(Keys keys) const {
+  return list<double>(*this, spelling(keys), find(keys),
+                      [&](const std::string& key, const Json& value) {
+                        return finite_number(*this, key, value, false);
+                      });
+}
+
+std::optional<ConfigObject> ConfigObject::object(std::string_view key) const {
+  const Json* value = find({key});
+  if (value == nullptr) return std::nullopt;
+  return ConfigObject(*value, file_, fmt::format("{}{}.", path_, key), *findings_);
+}
+
+}  // namespace moestro::model::internal

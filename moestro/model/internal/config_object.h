@@ -1,0 +1,114 @@
+#pragma once
+// Typed, checked access to one JSON object of a config file. A field may have several spellings;
+// two that disagree are an error. What is worth one warning at the end collects in Findings.
+//
+//   config.size({"num_local_experts", "num_experts"}, kExpertRange)
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "moestro/core/error.h"
+#include "moestro/core/json.h"
+
+namespace moestro::model::internal {
+
+/// Bounds of a whole number, both inclusive.
+struct Range {
+  std::int64_t min = 0;
+  std::int64_t max = 0;
+};
+
+// Far above every model there is, and low enough that no product of the sizes of one tensor leaves
+// 64 bits: experts * 2 * width * hidden < 2^58.
+inline constexpr Range kWidthRange{1, std::int64_t{1} << 20};  // hidden and FFN widths, ranks
+inline constexpr Range kHeadRange{1, std::int64_t{1} << 16};   // heads, head dims, states, groups
+inline constexpr Range kExpertRange{1, std::int64_t{1} << 16};
+inline constexpr Range kVocabRange{1, std::int64_t{1} << 28};
+inline constexpr Range kLayerRange{1, 2048};
+inline constexpr Range kPositionRange{1, std::int64_t{1} << 40};
+inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depths
+
+/// What one reading of a file has to say, apart from errors.
+struct Findings {
+  std::vector<std::string> unknown_keys;
+  std::vector<std::string> class_defaults;
+  std::vector<std::string> overrides;
+};
+
+class ConfigObject {
+ public:
+  /// Spellings of one field, the one to suggest first.
+  using Keys = std::initializer_list<std::string_view>;
+
+  /// `object` and `findings` must outlive this. `path` precedes keys in messages: "text_config.".
+  /// Errors: input, if `object` is no JSON object.
+  ConfigObject(const Json& object, std::string file, std::string path, Findings& findings);
+
+  [[nodiscard]] const Json& json() const { return *object_; }
+
+  /// Whether a spelling is there, null or not.
+  [[nodiscard]] bool mentions(Keys keys) const;
+  /// The value under one of the spellings; null pointer when all are missing or null.
+  /// Errors: input, if two spellings have different values.
+  [[nodiscard]] const Json* find(Keys keys) const;
+
+  /// A whole number. Errors: input, if missing, no whole number or out of range.
+  [[nodiscard]] std::int64_t size(Keys keys, Range range) const;
+  [[nodiscard]] std::int64_t size_or(Keys keys, std::int64_t fallback, Range range) const;
+  [[nodiscard]] std::optional<std::int64_t> optional_size(Keys keys, Range range) const;
+
+  /// A finite number > 0.
+  [[nodiscard]] double positive(Keys keys) const;
+  [[nodiscard]] double positive_or(Keys keys, double fallback) const;
+  [[nodiscard]] std::optional<double> optional_positive(Keys keys) const;
+  /// As positive_or, but a missing key is reported as a class default.
+  [[nodiscard]] double positive_or_class(Keys keys, double class_default) const;
+  /// A finite number >= 0.
+  [[nodiscard]] double non_negative_or(Keys keys, double fallback) const;
+
+  [[nodiscard]] bool flag(Keys keys) const;
+  [[nodiscard]] bool flag_or(Keys keys, bool fallback) const;
+  [[nodiscard]] bool flag_or_class(Keys keys, bool class_default) const;
+
+  [[nodiscard]] std::string text(Keys keys) const;
+  [[nodiscard]] std::string text_or(Keys keys, std::string_view fallback) const;
+
+  /// Lists; missing, null or empty gives an empty one.
+  [[nodiscard]] std::vector<std::string> texts(Keys keys) const;
+  [[nodiscard]] std::vector<std::int64_t> whole_numbers(Keys keys, Range range) const;
+  [[nodiscard]] std::vector<double> positives(Keys keys) const;
+
+  /// A nested object, or nothing.
+  [[nodiscard]] std::optional<ConfigObject> object(std::string_view key) const;
+
+  /// The error for a key of this object.
+  template <class... Args>
+  [[nodiscard]] Error error(std::string_view key, fmt::format_string<Args...> format,
+                            Args&&... args) const {
+    return input_error(where(key), format, std::forward<Args>(args)...);
+  }
+  [[nodiscard]] std::string where(std::string_view key) const;
+  [[nodiscard]] Findings& findings() const { return *findings_; }
+  [[nodiscard]] const std::string& file() const { return file_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  [[nodiscard]] Error missing(Keys keys, std::string_view what) const;
+  [[nodiscard]] std::string_view spelling(Keys keys) const;
+  void note_class_default(Keys keys, const std::string& value) const;
+
+  const Json* object_;
+  std::string file_;
+  std::string path_;
+  Findings* findings_;
+};
+
+/// A JSON value for a message: short, printable.
+[[nodiscard]] std::string shown(const Json& value);
+
+}  // namespace moestro::model::internal

@@ -1,0 +1,155 @@
+#include "moestro/model/internal/known_keys.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/text.h"
+
+namespace moestro::model::internal {
+namespace {
+
+using KeyList = std::vector<std::string>;
+
+/// Keys that the reader uses, whatever the family.
+const KeyList& model_keys() {
+  static const KeyList keys = {
+      // shape
+      "architectures", "hidden_size", "intermediate_size", "intermediate_size_mlp",
+      "max_position_embeddings", "model_type", "num_hidden_layers", "text_config",
+      "tie_word_embeddings", "vocab_size",
+      // attention
+      "attention_bias", "attention_chunk_size", "attention_multiplier", "attn_scale",
+      "attn_temperature_tuning", "clip_qkv", "floor_scale", "head_dim", "layer_types",
+      "no_rope_layer_interval", "no_rope_layers", "num_attention_heads", "num_key_value_heads",
+      "sliding_window", "use_qk_norm", "use_sliding_window",
+      // latent attention
+      "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+      // position embedding
+      "original_max_position_embeddings", "partial_rotary_factor", "rope_interleave",
+      "rope_parameters", "rope_scaling", "rope_theta",
+      // state-space mixers
+      "chunk_size", "conv_kernel", "full_attention_interval", "linear_conv_kernel_dim",
+      "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
+      "linear_value_head_dim", "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv",
+      "mamba_dt_min", "mamba_head_dim", "mamba_hidden_act", "mamba_n_groups", "mamba_num_heads",
+      "n_groups", "ssm_state_size", "time_step_min", "use_bias", "use_conv_bias",
+      // experts
+      "decoder_sparse_step", "experts_per_token", "first_k_dense_replace", "hidden_act",
+      "hybrid_override_pattern", "interleave_moe_layer_step", "layers_block_type", "mlp_bias",
+      "mlp_hidden_act", "mlp_only_layers", "moe_intermediate_size", "moe_latent_size",
+      "moe_layer_freq", "moe_layers", "moe_shared_expert_intermediate_size", "n_routed_experts",
+      "n_shared_experts", "num_experts", "num_experts_per_tok", "num_local_experts",
+      "shared_expert_intermediate_size", "swiglu_alpha", "swiglu_limit",
+      // router
+      "aux_loss_alpha", "n_group", "norm_topk_prob", "routed_scaling_factor",
+      "router_aux_loss_coef", "router_jitter_noise", "scoring_func", "topk_group", "topk_method",
+      // norms, head, scaling
+      "embedding_multiplier", "initializer_range", "layer_norm_epsilon", "lm_head_bias",
+      "logits_scaling", "norm_eps", "residual_multiplier", "rms_norm_eps",
+      // multi-token prediction
+      "mtp_hybrid_override_pattern", "mtp_layers_block_type", "mtp_num_hidden_layers",
+      "mtp_use_dedicated_embeddings", "num_mtp_layers", "num_nextn_predict_layers",
+      // token ids that are used
+      "bos_token_id", "eos_token_id"};
+  return keys;
+}
+
+/// Keys that real files carry and that change neither shape nor arithmetic of training.
+const KeyList& ignored_keys() {
+  static const KeyList keys = {
+      // book-keeping
+      "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
+      "_name_or_path", "auto_map", "dtype", "for_llm_compressor", "initial_context_length",
+      "license", "name_or_path", "quantization_config", "compression_config", "torch_dtype",
+      "transformers_version", "use_cache", "use_mamba_kernels", "pretraining_tp", "ep_size",
+      "tokenizer_class", "torchscript", "use_bfloat16", "gradient_checkpointing", "_commit_hash",
+      "unsloth_version", "unsloth_fixed", "router_dtype", "is_causal",
+      // dropout and noise
+      "attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "input_jitter_noise",
+      "resid_pdrop",
+      // details of losses and initialisation that a run decides for itself
+      "output_router_logits", "rescale_prenorm_residual", "router_z_loss_coef", "seq_aux", "expand",
+      "mamba_dt_init_floor", "mamba_dt_limit", "mamba_dt_max", "mamba_expand", "time_step_floor",
+      "time_step_limit", "time_step_max", "time_step_rank",
+      // storage and run-time choices
+      "mamba_proj_bias", "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "max_window_layers",
+      "moe_shared_expert_overlap", "num_logits_to_keep", "residual_in_fp32",
+      // derived by other fields
+      "attn_output_gate", "qk_head_dim",
+      // pictures and sound
+      "audio_config", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index",
+      "image_token_id", "image_token_index", "video_token_id", "vision_config",
+      "vision_end_token_id", "vision_start_token_id",
+      // labels and token ids
+      "decoder_start_token_id", "finetuning_task", "id2label", "label2id", "num_labels",
+      "pad_token_id", "prefix", "problem_type", "sep_token_id", "task_specific_params",
+      // generation
+      "bad_words_ids", "begin_suppress_tokens", "chunk_size_feed_forward", "diversity_penalty",
+      "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
+      "exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id",
+      "length_penalty", "max_length", "max_new_tokens", "min_length", "no_repeat_ngram_size",
+      "num_beam_groups", "num_beams", "num_return_sequences", "output_attentions",
+      "output_hidden_states", "output_scores", "remove_invalid_values", "repetition_penalty",
+      "return_dict", "return_dict_in_generate", "suppress_tokens", "temperature", "tf_legacy_loss",
+      "top_k", "top_p", "typical_p",
+      // encoder-decoder
+      "add_cross_attention", "cross_attention_hidden_size", "is_decoder", "is_encoder_decoder",
+      "pruned_heads", "tie_encoder_decoder"};
+  return keys;
+}
+
+const KeyList& rope_keys() {
+  static const KeyList keys = {"attention_factor",
+                               "beta_fast",
+                               "beta_slow",
+                               "factor",
+                               "finetuned",
+                               "high_freq_factor",
+                               "long_factor",
+                               "long_mscale",
+                               "low_freq_factor",
+                               "mrope_interleaved",
+                               "mrope_section",
+                               "mscale",
+                               "mscale_all_dim",
+                               "original_max_position_embeddings",
+                               "partial_rotary_factor",
+                               "rope_theta",
+                               "rope_type",
+                               "short_factor",
+                               "short_mscale",
+                               "truncate",
+                               "type"};
+  return keys;
+}
+
+bool contains(const KeyList& keys, const std::string& key) {
+  return std::find(keys.begin(), keys.end(), key) != keys.end();
+}
+
+void note_unknown(const ConfigObject& config, const std::string& key, const KeyList& known) {
+  // A key this long is no misspelling, and comparing it would cost time.
+  constexpr std::size_t kMaxComparedLength = 64;
+  const std::string suggestion = key.size() <= kMaxComparedLength ? nearest(key, known) : "";
+  config.findings().unknown_keys.push_back(
+      config.path() + printable(key) +
+      (suggestion.empty() ? "" : fmt::format(" (did you mean {}?)", suggestion)));
+}
+
+}  // namespace
+
+void find_unknown_keys(const ConfigObject& config) {
+  for (const auto& [key, value] : config.json().items()) {
+    if (!contains(model_keys(), key) && !contains(ignored_keys(), key)) {
+      note_unknown(config, key, model_keys());
+    }
+  }
+}
+
+void find_unknown_rope_keys(const ConfigObject& rope) {
+  for (const auto& [key, value] : rope.json().items()) {
+    if (!contains(rope_keys(), key)) note_unknown(rope, key, rope_keys());
+  }
+}
+
+}  // namespace moestro::model::internal

@@ -1,0 +1,149 @@
+// Rotary embeddings: rope_theta + rope_scaling (transformers v4) or rope_parameters (v5).
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/text.h"
+#include "moestro/model/internal/common_fields.h"
+#include "moestro/model/internal/known_keys.h"
+
+namespace moestro::model::internal {
+namespace {
+
+/// The object that holds the scaling fields, if the file has one.
+std::optional<ConfigObject> scaling_object(const ConfigObject& config) {
+  auto object = config.object("rope_parameters");
+  if (!object) object = config.object("rope_scaling");
+  if (!object) return std::nullopt;
+  for (const auto& [key, value] : object->json().items()) {
+    if (value.is_object()) {
+      throw object->error(printable(key),
+                          "expected one set of rope values for all layers, got an object; "
+                          "per-layer-type values are not supported");
+    }
+  }
+  find_unknown_rope_keys(*object);
+  return object;
+}
+
+double read_theta(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
+                  double class_default) {
+  const auto outer = config.optional_positive({"rope_theta"});
+  const auto inner = scaling ? scaling->optional_positive({"rope_theta"}) : std::nullopt;
+  // Both come from the file: equal means the same number twice, not a computed coincidence.
+  if (outer && inner && *outer != *inner) {
+    throw scaling->error("rope_theta",
+                         "expected the same value as {}rope_theta ({}), got {}; keep one",
+                         config.path(), exact(*outer), exact(*inner));
+  }
+  if (inner) return *inner;
+  return outer ? *outer : config.positive_or_class({"rope_theta"}, class_default);
+}
+
+RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
+  if (!scaling) return RopeKind::plain;
+  const std::string type = scaling->text_or({"rope_type", "type"}, "default");
+  if (type == "default") return RopeKind::plain;
+  if (type == "linear") return RopeKind::linear;
+  if (type == "yarn") return RopeKind::yarn;
+  if (type == "llama3") return RopeKind::llama3;
+  if (type == "longrope" || type == "su") return RopeKind::longrope;
+  throw scaling->error(
+      "rope_type",
+      "expected one of default, linear, yarn, llama3, longrope, got \"{}\"; no other is supported",
+      printable(type));
+}
+
+std::int64_t read_original_positions(const ConfigObject& config, const ConfigObject& scaling) {
+  constexpr std::string_view kKey = "original_max_position_embeddings";
+  const auto outer = config.optional_size({kKey}, kPositionRange);
+  if (outer) return *outer;  // transformers gives the outer one priority
+  const auto inner = scaling.optional_size({kKey}, kPositionRange);
+  if (inner) return *inner;
+  const std::int64_t positions = config.size({"max_position_embeddings"}, kPositionRange);
+  scaling.findings().class_defaults.push_back(
+      fmt::format("{}{} = {}", scaling.path(), kKey, positions));
+  return positions;
+}
+
+void read_yarn(const ConfigObject& scaling, Rope& rope) {
+  rope.factor = scaling.positive({"factor"});
+  rope.beta_fast = scaling.positive_or({"beta_fast"}, rope.beta_fast);
+  rope.beta_slow = scaling.positive_or({"beta_slow"}, rope.beta_slow);
+  rope.truncate = scaling.flag_or({"truncate"}, rope.truncate);
+  rope.attention_factor = scaling.optional_positive({"attention_factor"});
+  const auto mscale = [&](std::string_view key) -> std::optional<double> {
+    const double value = scaling.non_negative_or({key}, 0.0);  // 0 means not given
+    return value > 0.0 ? std::optional(value) : std::nullopt;
+  };
+  rope.mscale = mscale("mscale");
+  rope.mscale_all_dim = mscale("mscale_all_dim");
+}
+
+void read_llama3(const ConfigObject& scaling, Rope& rope) {
+  rope.factor = scaling.positive({"factor"});
+  rope.low_freq_factor = scaling.positive({"low_freq_factor"});
+  rope.high_freq_factor = scaling.positive({"high_freq_factor"});
+}
+
+void read_longrope(const ConfigObject& scaling, Rope& rope) {
+  rope.factor = scaling.positive_or({"factor"}, rope.factor);
+  rope.attention_factor = scaling.optional_positive({"attention_factor"});
+  rope.short_mscale = scaling.optional_positive({"short_mscale"});
+  rope.long_mscale = scaling.optional_positive({"long_mscale"});
+  rope.short_factor = scaling.positives({"short_factor"});
+  rope.long_factor = scaling.positives({"long_factor"});
+  const auto expected = static_cast<std::size_t>(rope.rotary_dim / 2);
+  const auto check = [&](std::string_view key, const std::vector<double>& factors) {
+    if (!factors.empty() && factors.size() != expected) {
+      throw scaling.error(
+          key, "expected {} numbers (half of the rotated dims), got {}; correct the list", expected,
+          factors.size());
+    }
+  };
+  check("short_factor", rope.short_factor);
+  check("long_factor", rope.long_factor);
+}
+
+std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
+                             const RopeRule& rule) {
+  auto partial = scaling ? scaling->optional_positive({"partial_rotary_factor"}) : std::nullopt;
+  if (!partial) partial = config.optional_positive({"partial_rotary_factor"});
+  const double factor = partial.value_or(rule.default_partial.value_or(1.0));
+  const bool is_possible = rule.default_partial ? factor <= 1.0 : factor >= 1.0 && factor <= 1.0;
+  if (!is_possible) {
+    throw config.error(
+        "partial_rotary_factor", "expected {}, got {}; correct the value",
+        rule.default_partial ? "a number in (0, 1]" : "1 (this family rotates whole heads)",
+        exact(factor));
+  }
+  const auto dim = static_cast<std::int64_t>(static_cast<double>(rule.head_dim) * factor);
+  if (dim < 2 || dim % 2 != 0) {
+    throw config.error("head_dim",
+                       "expected an even number of dims to rotate, got {}; correct head_dim (for "
+                       "latent attention qk_rope_head_dim) or partial_rotary_factor",
+                       dim);
+  }
+  return dim;
+}
+
+}  // namespace
+
+Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
+  const auto scaling = scaling_object(config);
+  Rope rope;
+  rope.kind = read_kind(scaling);
+  rope.theta = read_theta(config, scaling, rule.default_theta);
+  rope.interleaved = rule.interleaved;
+  rope.rotary_dim = read_rotary_dim(config, scaling, rule);
+  const bool has_original = rope.kind == RopeKind::yarn || rope.kind == RopeKind::llama3 ||
+                            rope.kind == RopeKind::longrope;
+  if (has_original) rope.original_max_positions = read_original_positions(config, *scaling);
+  if (rope.kind == RopeKind::linear) rope.factor = scaling->positive({"factor"});
+  if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
+  if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
+  if (rope.kind == RopeKind::longrope) read_longrope(*scaling, rope);
+  return rope;
+}
+
+}  // namespace moestro::model::internal
