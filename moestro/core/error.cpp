@@ -12,9 +12,9 @@ Error::Error(ErrorKind kind, std::string_view where, std::string_view message)
 
 namespace internal {
 void check_failed(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(ErrorKind::internal, fmt::format("{}:{}", file, line),
-              fmt::format("broken invariant: {}{}{}", condition, message.empty() ? "" : ": ",
-                          message));
+  throw Error(
+      ErrorKind::internal, fmt::format("{}:{}", file, line),
+      fmt::format("broken invariant: {}{}{}", condition, message.empty() ? "" : ": ", message));
 }
 }  // namespace internal
 }  // namespace moestro

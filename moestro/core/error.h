@@ -2,7 +2,8 @@
 // Errors: what ends a command. One exception type with a kind; outcomes a caller must handle
 // (a plan that does not fit, a finding) are values, never exceptions.
 //
-//   throw input_error("run.toml:7 train.steps", "expected a whole number > 0, got {}; write e.g. 100", n);
+//   throw input_error("run.toml:7 train.steps", "expected a whole number > 0, got {}; write e.g.
+//   100", n);
 //
 // A message reads "[where] what was expected, got <value>; <what to do>".
 
@@ -55,21 +56,21 @@ namespace internal {
 }  // namespace moestro
 
 /// Guards a public entry point, always on: throws Error(internal) with the formatted message.
-#define MOESTRO_CHECK(condition, ...)                                                         \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
+#define MOESTRO_CHECK(condition, ...)                                                              \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
       ::moestro::internal::check_failed(__FILE__, __LINE__, #condition, fmt::format(__VA_ARGS__)); \
-    }                                                                                         \
+    }                                                                                              \
   } while (false)
 
 /// States an invariant no user input can break; on in all but release builds.
 #ifdef NDEBUG
 #define MOESTRO_ASSERT(condition) static_cast<void>(sizeof(!(condition)))
 #else
-#define MOESTRO_ASSERT(condition)                                                     \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
+#define MOESTRO_ASSERT(condition)                                                       \
+  do {                                                                                  \
+    if (!(condition)) {                                                                 \
       ::moestro::internal::check_failed(__FILE__, __LINE__, #condition, std::string()); \
-    }                                                                                 \
+    }                                                                                   \
   } while (false)
 #endif

@@ -7,11 +7,16 @@
 namespace moestro {
 namespace {
 // The level is the one process-wide setting: threads that log cannot be handed one each.
-std::atomic<LogLevel> g_level{LogLevel::info};  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+std::atomic<LogLevel> g_level{LogLevel::info};
 }  // namespace
 
-void set_log_level(LogLevel level) { g_level = level; }
-LogLevel log_level() { return g_level; }
+void set_log_level(LogLevel level) {
+  g_level = level;
+}
+LogLevel log_level() {
+  return g_level;
+}
 
 namespace internal {
 void log_line(LogLevel level, std::string_view message) {

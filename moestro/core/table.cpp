@@ -9,8 +9,9 @@ namespace moestro {
 namespace {
 
 std::size_t width(const std::string& text) {
-  return static_cast<std::size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
+  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
 }
 
 }  // namespace
@@ -26,7 +27,9 @@ void Table::row(std::vector<std::string> cells) {
   rows_.push_back(std::move(cells));
 }
 
-void Table::rule() { rows_.emplace_back(); }
+void Table::rule() {
+  rows_.emplace_back();
+}
 
 std::string Table::to_string() const {
   std::vector<std::size_t> widths(header_.size());

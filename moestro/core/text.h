@@ -19,8 +19,11 @@ namespace moestro {
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 
+/// The parts between separators; always one more than there are separators.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+/// The parts with the separator between them.
 [[nodiscard]] std::string join(const std::vector<std::string>& parts, std::string_view separator);
+/// Without spaces, tabs and line ends at both ends.
 [[nodiscard]] std::string_view trim(std::string_view text);
 
 /// 671026419200 -> "671,026,419,200".

@@ -16,7 +16,10 @@ std::string scaled(double value, double step, const std::array<const char*, N>& 
     value /= step;
     ++i;
   }
-  return fmt::format("{:.{}f} {}", value, std::abs(value) < 10 ? 2 : std::abs(value) < 100 ? 1 : 0,
+  return fmt::format("{:.{}f} {}", value,
+                     std::abs(value) < 10    ? 2
+                     : std::abs(value) < 100 ? 1
+                                             : 0,
                      units[i]);
 }
 

@@ -25,8 +25,12 @@ class Quantity {
     value_ += other.value_;
     return *this;
   }
-  friend constexpr Quantity operator+(Quantity a, Quantity b) { return Quantity(a.value_ + b.value_); }
-  friend constexpr Quantity operator-(Quantity a, Quantity b) { return Quantity(a.value_ - b.value_); }
+  friend constexpr Quantity operator+(Quantity a, Quantity b) {
+    return Quantity(a.value_ + b.value_);
+  }
+  friend constexpr Quantity operator-(Quantity a, Quantity b) {
+    return Quantity(a.value_ - b.value_);
+  }
   friend constexpr Quantity operator*(Quantity a, double s) { return Quantity(a.value_ * s); }
   friend constexpr Quantity operator*(double s, Quantity a) { return a * s; }
   friend constexpr Quantity operator/(Quantity a, double s) { return Quantity(a.value_ / s); }
@@ -42,10 +46,18 @@ using Flops = Quantity<struct FlopsTag>;
 using BytesPerSecond = Quantity<struct BytesPerSecondTag>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondTag>;
 
-constexpr BytesPerSecond operator/(Bytes a, Seconds t) { return BytesPerSecond(a.value() / t.value()); }
-constexpr FlopsPerSecond operator/(Flops a, Seconds t) { return FlopsPerSecond(a.value() / t.value()); }
-constexpr Seconds operator/(Bytes a, BytesPerSecond r) { return Seconds(a.value() / r.value()); }
-constexpr Seconds operator/(Flops a, FlopsPerSecond r) { return Seconds(a.value() / r.value()); }
+constexpr BytesPerSecond operator/(Bytes a, Seconds t) {
+  return BytesPerSecond(a.value() / t.value());
+}
+constexpr FlopsPerSecond operator/(Flops a, Seconds t) {
+  return FlopsPerSecond(a.value() / t.value());
+}
+constexpr Seconds operator/(Bytes a, BytesPerSecond r) {
+  return Seconds(a.value() / r.value());
+}
+constexpr Seconds operator/(Flops a, FlopsPerSecond r) {
+  return Seconds(a.value() / r.value());
+}
 
 /// Three significant digits and the unit that fits: "1.50 GiB", "12.0 ms", "259.99 GFLOP".
 [[nodiscard]] std::string to_string(Bytes bytes);
