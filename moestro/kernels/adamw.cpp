@@ -75,22 +75,19 @@ MOESTRO_CLONES void update(const Factors& f, const State& s, std::int64_t begin,
   }
 }
 
-/// Four sums run side by side, since one addition waits for the last.
+/// Two sums run side by side, since one addition waits for the last.
 MOESTRO_CLONES double sum_of_squares_block(std::int64_t n, const float* x) {
-  double sum[4] = {};
-  const std::int64_t quarter = n / 4;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < quarter; ++i) {
-    for (int part = 0; part < 4; ++part) {
-      const auto value = static_cast<double>(x[part * quarter + i]);
-      sum[part] += value * value;
-    }
+  const std::int64_t half = n / 2;
+  const float* upper = x + half;
+  double first = 0.0;
+  double second = 0.0;
+#pragma omp simd reduction(+ : first, second)
+  for (std::int64_t i = 0; i < half; ++i) {
+    first += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    second += static_cast<double>(upper[i]) * static_cast<double>(upper[i]);
   }
-  double total = (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  for (std::int64_t i = 4 * quarter; i < n; ++i) {
-    total += static_cast<double>(x[i]) * static_cast<double>(x[i]);
-  }
-  return total;
+  const double last = n % 2 == 0 ? 0.0 : static_cast<double>(x[n - 1]);
+  return first + second + last * last;
 }
 
 template <class T>

@@ -23,12 +23,13 @@ using internal::scratch;
 template <class T>
 [[gnu::always_inline]] inline void row_dots(const Matrix<const T>& out,
                                             const Matrix<const T>& d_out, float* dot) {
+  const std::int64_t width = out.cols;
   for (std::int64_t i = 0; i < out.rows; ++i) {
+    const T* a = out.data + i * out.stride;
+    const T* b = d_out.data + i * d_out.stride;
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < out.cols; ++j) {
-      sum += to_float(out.data[i * out.stride + j]) * to_float(d_out.data[i * d_out.stride + j]);
-    }
+    for (std::int64_t j = 0; j < width; ++j) sum += to_float(a[j]) * to_float(b[j]);
     dot[i] = sum;
   }
 }
@@ -65,7 +66,8 @@ template <class T>
     const float* d_p = block.d_probabilities + i * kKeyBlock;
     T* p = block.probabilities + i * kKeyBlock;
     T* d_score = block.d_scores + i * kKeyBlock;
-    for (std::int64_t j = 0; j < first; ++j) p[j] = d_score[j] = T{};
+    std::fill_n(p, first, T{});
+    std::fill_n(d_score, first, T{});
 #pragma omp simd
     for (std::int64_t j = first; j < last; ++j) {
       const float probability = exp_fast(score[j] * scale - lse);
@@ -73,7 +75,8 @@ template <class T>
       p[j] = from_float<T>(probability);
       d_score[j] = from_float<T>(slope);
     }
-    for (std::int64_t j = last; j < range.keys; ++j) p[j] = d_score[j] = T{};
+    std::fill_n(p + last, range.keys - last, T{});
+    std::fill_n(d_score + last, range.keys - last, T{});
   }
 }
 MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,

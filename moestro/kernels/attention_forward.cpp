@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <type_traits>
@@ -45,14 +46,14 @@ template <class T>
                                                  std::int64_t last, float scale, float peak,
                                                  const float* scores, T* probabilities) {
   float sum = 0.0F;
-  for (std::int64_t j = 0; j < first; ++j) probabilities[j] = T{};
+  std::fill_n(probabilities, first, T{});
 #pragma omp simd reduction(+ : sum)
   for (std::int64_t j = first; j < last; ++j) {
     const float p = exp_fast(scores[j] * scale - peak);
     sum += p;
     probabilities[j] = from_float<T>(p);
   }
-  for (std::int64_t j = last; j < keys; ++j) probabilities[j] = T{};
+  std::fill_n(probabilities + last, keys - last, T{});
   return sum;
 }
 
@@ -65,7 +66,7 @@ template <class T>
   const std::int64_t last = range.last(i);
   state.rescale[i] = 1.0F;
   if (first >= last) {
-    for (std::int64_t j = 0; j < range.keys; ++j) probabilities[j] = T{};
+    std::fill_n(probabilities, range.keys, T{});
     return;
   }
   const float best = largest_of(last - first, scores + first);

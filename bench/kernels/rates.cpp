@@ -1,0 +1,81 @@
+#include "rates.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <utility>
+
+namespace moestro::kernels::benches {
+namespace {
+
+double now_seconds() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
+}
+
+BytesPerSecond measure_copy(int threads) {
+  constexpr std::int64_t kBytes = 64 << 20;
+  constexpr std::int64_t kBlock = 1 << 18;
+  std::vector<char> from(kBytes, 1);
+  std::vector<char> to(kBytes, 2);
+  double best = 1e9;
+  testing::with_threads(threads, [&] {
+    for (int repetition = 0; repetition < 8; ++repetition) {
+      const double start = now_seconds();
+      parallel_for(kBytes, kBlock, [&](std::int64_t begin, std::int64_t end) {
+        std::memcpy(to.data() + begin, from.data() + begin, static_cast<std::size_t>(end - begin));
+      });
+      best = std::min(best, now_seconds() - start);
+    }
+  });
+  benchmark::DoNotOptimize(to.data());
+  return Bytes{2.0 * kBytes} / Seconds{best};
+}
+
+}  // namespace
+
+BytesPerSecond copy_rate(int threads) {
+  static std::map<int, BytesPerSecond> measured;
+  const auto found = measured.find(threads);
+  if (found != measured.end()) return found->second;
+  return measured.emplace(threads, measure_copy(threads)).first->second;
+}
+
+FlopsPerSecond gemm_peak(GemmType type, int threads) {
+  static std::map<std::pair<GemmType, int>, FlopsPerSecond> measured;
+  const auto found = measured.find({type, threads});
+  if (found != measured.end()) return found->second;
+  const FlopsPerSecond peak = measure_gemm_peak(type, threads);
+  measured.emplace(std::pair{type, threads}, peak);
+  return peak;
+}
+
+void report_flops(benchmark::State& state, Flops flops, GemmType type, int threads) {
+  const double total = flops.value() * static_cast<double>(state.iterations());
+  state.counters["FLOP/s"] = benchmark::Counter(total, benchmark::Counter::kIsRate);
+  state.counters["of_gemm_peak"] =
+      benchmark::Counter(total / gemm_peak(type, threads).value(), benchmark::Counter::kIsRate);
+}
+
+void report_bytes(benchmark::State& state, Bytes bytes, int threads) {
+  const double total = bytes.value() * static_cast<double>(state.iterations());
+  state.counters["B/s"] = benchmark::Counter(total, benchmark::Counter::kIsRate);
+  state.counters["of_copy"] =
+      benchmark::Counter(total / copy_rate(threads).value(), benchmark::Counter::kIsRate);
+}
+
+bool is_correct(benchmark::State& state, double error, double tolerance) {
+  if (error < tolerance) return true;
+  state.SkipWithError("wrong result");
+  return false;
+}
+
+void one_and_all_threads(benchmark::internal::Benchmark* bench) {
+  bench->ArgName("threads")->Arg(1);
+  if (num_threads() > 1) bench->Arg(num_threads());
+  bench->UseRealTime()->Unit(benchmark::kMillisecond);
+}
+
+}  // namespace moestro::kernels::benches

@@ -1,0 +1,44 @@
+#pragma once
+// What a kernel's speed is divided by, measured in the same run on the same threads: the GEMM peak
+// and the rate of a plain copy. Also the checks that every benchmark makes before it times.
+
+#include <benchmark/benchmark.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "moestro/core/units.h"
+#include "moestro/kernels/gemm_peak.h"
+#include "reference.h"
+
+namespace moestro::kernels::benches {
+
+/// Best of several copies of 64 MiB (out of cache), counting bytes read and written.
+[[nodiscard]] BytesPerSecond copy_rate(int threads);
+
+/// Peak of measure_gemm_peak, measured once per type and thread count.
+[[nodiscard]] FlopsPerSecond gemm_peak(GemmType type, int threads);
+
+/// Adds FLOP/s and the share of the GEMM peak to a benchmark whose iterations do `flops` each.
+void report_flops(benchmark::State& state, Flops flops, GemmType type, int threads);
+
+/// Adds B/s and the share of the copy rate; `bytes` is the least that must be read and written.
+void report_bytes(benchmark::State& state, Bytes bytes, int threads);
+
+/// Marks the benchmark as failed if `error` is not below `tolerance`; true if it may be timed.
+[[nodiscard]] bool is_correct(benchmark::State& state, double error, double tolerance);
+
+/// Registers the thread counts 1 and all cores.
+void one_and_all_threads(benchmark::internal::Benchmark* bench);
+
+/// Each adds the benchmarks of one file.
+void register_gemm();
+void register_attention();
+void register_rows();
+
+template <class T>
+inline constexpr GemmType kGemmType = GemmType::f32;
+template <>
+inline constexpr GemmType kGemmType<bf16> = GemmType::bf16;
+
+}  // namespace moestro::kernels::benches
