@@ -29,7 +29,8 @@ std::int64_t count_layers(const ModelConfig& model, FfnKind ffn) {
 std::string shape_text(const HfConfig& config) {
   const ModelConfig& model = config.model;
   const RouterConfig& router = model.moe.router;
-  std::string text = fmt::format("{}: {}, {} layers, hidden {}, vocabulary {}{}\n", config.source,
+  std::string text = fmt::format("{}: {}, {} layers, hidden {}, vocabulary {}{}\n",
+                                 printable(config.source, config.source.size()),
                                  printable(model.model_type), model.layers.size(), model.hidden,
                                  model.vocab, model.tied_embeddings ? ", tied embeddings" : "");
   const std::int64_t moe_layers = count_layers(model, FfnKind::moe);
@@ -88,6 +89,22 @@ std::string flop_table(const Ledger& ledger) {
   return table.to_string();
 }
 
+/// Empty for models without Mamba-2 layers.
+std::string megatron_table(const Ledger& ledger) {
+  if (ledger.megatron_differences.empty()) return "";
+  Table table({"Megatron's counter (Mamba-2 of width 2 x hidden)", "GFLOP/token"},
+              {Align::left, Align::right});
+  Flops total = ledger.flops;
+  for (const FlopTerm& term : ledger.megatron_differences) {
+    table.row({fmt::format("{}, difference", term.name),
+               fmt::format("{:+.3f}", term.flops.value() / kGiga)});
+    total += term.flops;
+  }
+  table.rule();
+  table.row({"total as Megatron counts", gigaflops(total)});
+  return fmt::format("\n{}", table.to_string());
+}
+
 Json count_json(const ParameterCount& count) {
   return Json{{"total", count.total}, {"active", count.active}};
 }
@@ -134,14 +151,19 @@ Json flops_json(const Ledger& ledger) {
   json["model"] = ledger.flops.value();
   Json& terms = json["by_component"] = Json::object();
   for (const FlopTerm& term : ledger.flop_terms) terms[term.name] = term.flops.value();
+  if (ledger.megatron_differences.empty()) return json;
+  Json& differences = json["megatron_difference"] = Json::object();
+  for (const FlopTerm& term : ledger.megatron_differences) {
+    differences[term.name] = term.flops.value();
+  }
   return json;
 }
 
 }  // namespace
 
 std::string describe_text(const HfConfig& config, const Ledger& ledger) {
-  return shape_text(config) + "\n" + parameter_table(ledger.params) + "\n" + layer_table(ledger) +
-         "\n" + flop_table(ledger);
+  return fmt::format("{}\n{}\n{}\n{}{}", shape_text(config), parameter_table(ledger.params),
+                     layer_table(ledger), flop_table(ledger), megatron_table(ledger));
 }
 
 Json describe_json(const HfConfig& config, const Ledger& ledger) {

@@ -77,17 +77,26 @@ std::string read_architecture(const ConfigObject& root) {
   return architectures.empty() ? "" : architectures.front();
 }
 
+/// At most so many keys are spelled out: a warning is one line.
+std::string listed(std::vector<std::string> keys) {
+  constexpr std::size_t kMaxListed = 16;
+  if (keys.size() <= kMaxListed) return join(keys, ", ");
+  const std::size_t more = keys.size() - kMaxListed;
+  keys.resize(kMaxListed);
+  return fmt::format("{} and {} more", join(keys, ", "), more);
+}
+
 /// Says once what is worth saying, or makes an error of it.
 void report(const Findings& findings, const std::string& source, bool strict) {
   if (!findings.unknown_keys.empty()) {
-    const std::string keys = join(findings.unknown_keys, ", ");
+    const std::string keys = listed(findings.unknown_keys);
     if (strict) {
       throw input_error(source, "expected only known keys, got {}; remove or correct them", keys);
     }
     log_warning("{}: ignoring keys that mean nothing here: {}", source, keys);
   }
   if (!findings.class_defaults.empty()) {
-    const std::string defaults = join(findings.class_defaults, ", ");
+    const std::string defaults = listed(findings.class_defaults);
     if (strict) {
       throw input_error(
           source, "expected every value to be given, but these are missing: {}; write them down",

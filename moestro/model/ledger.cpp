@@ -219,6 +219,22 @@ std::vector<FlopTerm> count_flops(const ModelConfig& config, std::int64_t seq, S
   return terms;
 }
 
+/// Source: Megatron-LM, num_floating_point_operations, the part for hybrid models.
+std::vector<FlopTerm> megatron_differences(const ModelConfig& config) {
+  double projections = 0.0, core = 0.0;
+  const Mamba2Config& m = config.mamba2;
+  const double assumed = 2.0 * real(config.hidden);
+  for (const LayerConfig& layer : config.layers) {
+    if (layer.mixer != MixerKind::mamba2) continue;
+    // The inner width is multiplied with three times: x and z in, y out.
+    projections +=
+        kFlopsPerWeight * real(config.hidden) * 3.0 * (assumed - real(m.heads * m.head_dim));
+    core += kPasses * 7.0 * assumed * real(m.state) - mixer_core(config, layer);
+  }
+  if (m.heads == 0) return {};
+  return {{"mixer", Flops(projections)}, {"mixer_core", Flops(core)}};
+}
+
 std::string kind_name(const LayerConfig& layer) {
   std::string name;
   if (layer.mixer != MixerKind::none) name = to_string(layer.mixer);
@@ -283,6 +299,7 @@ Ledger make_ledger(const ModelConfig& config, std::int64_t seq, const LedgerOpti
   ledger.params = count_parameters(config, sums);
   ledger.flop_terms = count_flops(config, seq, sums, options.with_mtp);
   for (const FlopTerm& term : ledger.flop_terms) ledger.flops += term.flops;
+  ledger.megatron_differences = megatron_differences(config);
   ledger.layer_kinds = layer_kinds(config, seq, sums);
   return ledger;
 }

@@ -56,6 +56,11 @@ struct Ledger {
   ParameterLedger params;
   Flops flops;                       // per token, forward + backward: the sum of flop_terms
   std::vector<FlopTerm> flop_terms;  // in printing order
+  // What Megatron's counter adds to ours for Mamba-2 layers; empty without them. It takes
+  // 2 x hidden for their inner width, whatever heads x head_dim is, and 7 x width x state for the
+  // recurrence: with it the published 22.3 GFLOP per token of Nemotron-3-Nano (8192 tokens) come
+  // out.
+  std::vector<FlopTerm> megatron_differences;
   std::vector<LayerKind> layer_kinds;
 };
 

@@ -203,6 +203,7 @@ struct ModelConfig {
   std::optional<std::int64_t> bos_token, eos_token;
 };
 
+/// The names of the enumerators, as they are spelled above.
 [[nodiscard]] const char* to_string(Family family);
 [[nodiscard]] const char* to_string(MixerKind kind);
 [[nodiscard]] const char* to_string(FfnKind kind);

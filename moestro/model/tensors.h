@@ -148,6 +148,7 @@ struct AlternativeLocation {
 [[nodiscard]] std::vector<AlternativeLocation> alternative_locations(const ModelConfig& config,
                                                                      const TensorSpec& spec);
 
+/// The names of the enumerators, as they are spelled above.
 [[nodiscard]] const char* to_string(Role role);
 [[nodiscard]] const char* to_string(Component component);
 

@@ -32,16 +32,16 @@ void check_router(const ConfigObject& config, const RouterConfig& router) {
                        router.groups, router.topk_groups);
   }
   const std::int64_t group = router.experts / router.groups;
+  if (router.groups > 1 && router.group_score == GroupScore::sum_of_two_best && group < 2) {
+    throw config.error(
+        "n_group", "expected groups of two experts or more, got {} groups of {}; use fewer groups",
+        router.groups, group);
+  }
   if (router.top_k > router.topk_groups * group) {
     throw config.error(
         "num_experts_per_tok",
         "expected at most the experts of the {} chosen groups ({}), got {}; correct one of them",
         router.topk_groups, router.topk_groups * group, router.top_k);
-  }
-  if (router.groups > 1 && router.group_score == GroupScore::sum_of_two_best && group < 2) {
-    throw config.error(
-        "n_group", "expected groups of two experts or more, got {} groups of {}; use fewer groups",
-        router.groups, group);
   }
 }
 
@@ -52,8 +52,9 @@ void check_mixers(const ConfigObject& config, const ModelConfig& model) {
                   attention.heads);
   }
   const Mamba2Config& mamba = model.mamba2;
-  if (mamba.heads > 0)
+  if (mamba.heads > 0) {
     check_divides(config, "n_groups", mamba.groups, "mamba_num_heads", mamba.heads);
+  }
   const GatedDeltaNetConfig& net = model.gated_delta_net;
   if (net.key_heads > 0) {
     check_divides(config, "linear_num_key_heads", net.key_heads, "linear_num_value_heads",

@@ -1,0 +1,55 @@
+#include "moestro/model/describe.h"
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/file.h"
+
+namespace moestro::model {
+namespace {
+
+/// Compares with tests/golden/NAME; MOESTRO_UPDATE_GOLDEN=1 rewrites the file instead.
+void expect_golden(const std::string& name, const std::string& text) {
+  const std::string path = fmt::format("{}/tests/golden/{}", MOESTRO_SOURCE_DIR, name);
+  if (std::getenv("MOESTRO_UPDATE_GOLDEN") != nullptr) write_file_atomically(path, text);
+  EXPECT_EQ(text, read_file(path)) << name;
+}
+
+TEST(Describe, TextIsAsRecorded) {
+  for (const char* name : {"deepseek-v3", "nemotron-3-nano-30b-a3b", "tiny"}) {
+    const HfConfig config = resolve_model(name);
+    const Ledger ledger = make_ledger(config.model, default_sequence_length(config.model));
+    expect_golden(fmt::format("describe_{}.txt", name), describe_text(config, ledger));
+  }
+}
+
+TEST(Describe, JsonHasTheDocumentedKeys) {
+  const HfConfig config = resolve_model("deepseek-v3");
+  const Json json = describe_json(config, make_ledger(config.model, 4096));
+  EXPECT_EQ(json.begin().key(), "format");
+  EXPECT_EQ(json["params"]["total"], 671'026'419'200);
+  EXPECT_TRUE(json["params"]["total"].is_number_integer());
+  EXPECT_EQ(json["params"]["active"], 37'552'297'472);
+  for (const char* key : {"embedding", "attention", "mixer", "router", "routed_experts",
+                          "shared_experts", "dense_ffn", "norm", "lm_head", "mtp"}) {
+    EXPECT_TRUE(json["params"]["by_component"].contains(key)) << key;
+  }
+  EXPECT_NEAR(json["flops_per_token"]["model"].get<double>(), 259.99e9, 5e6);
+  EXPECT_TRUE(json["flops_per_token"]["by_component"].contains("attention_core"));
+  EXPECT_EQ(json["model"]["experts"], 256);
+  EXPECT_EQ(json["seq"], 4096);
+}
+
+TEST(Describe, HostileNamesCannotReachTheTerminal) {
+  HfConfig config = resolve_model("tiny");
+  config.source = "x\x1b[31m";
+  const Ledger ledger = make_ledger(config.model, 16);
+  EXPECT_EQ(describe_text(config, ledger).find('\x1b'), std::string::npos);
+  EXPECT_EQ(describe_json(config, ledger).dump().find("\\u001b"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace moestro::model
