@@ -66,15 +66,15 @@ void attention(benchmark::State& state, const AttentionShape& shape, bool is_bac
     if (!benches::is_correct(state, error, 2 * testing::kTolerance<T>)) return;
     Buffers<T> buffers(shape);
     buffers.forward(shape);
-    for (auto _ : state) {
+    const Seconds best = benches::fastest(state, [&] {
       if (is_backward) {
         buffers.backward(shape);
       } else {
         buffers.forward(shape);
       }
-    }
-    const double factor = is_backward ? 2.5 : 1.0;
-    benches::report_flops(state, factor * forward_flops(shape), benches::kGemmType<T>, threads);
+    });
+    const Flops flops = (is_backward ? 2.5 : 1.0) * forward_flops(shape);
+    benches::report_flops(state, flops, best, benches::kGemmType<T>, threads);
   });
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -52,18 +53,27 @@ FlopsPerSecond gemm_peak(GemmType type, int threads) {
   return peak;
 }
 
-void report_flops(benchmark::State& state, Flops flops, GemmType type, int threads) {
-  const double total = flops.value() * static_cast<double>(state.iterations());
-  state.counters["FLOP/s"] = benchmark::Counter(total, benchmark::Counter::kIsRate);
-  state.counters["of_gemm_peak"] =
-      benchmark::Counter(total / gemm_peak(type, threads).value(), benchmark::Counter::kIsRate);
+Seconds fastest(benchmark::State& state, const std::function<void()>& body) {
+  double best = std::numeric_limits<double>::infinity();
+  for (auto _ : state) {
+    const double start = now_seconds();
+    body();
+    best = std::min(best, now_seconds() - start);
+  }
+  state.counters["best_ms"] = best * 1e3;
+  return Seconds{best};
 }
 
-void report_bytes(benchmark::State& state, Bytes bytes, int threads) {
-  const double total = bytes.value() * static_cast<double>(state.iterations());
-  state.counters["B/s"] = benchmark::Counter(total, benchmark::Counter::kIsRate);
-  state.counters["of_copy"] =
-      benchmark::Counter(total / copy_rate(threads).value(), benchmark::Counter::kIsRate);
+void report_flops(benchmark::State& state, Flops flops, Seconds best, GemmType type, int threads) {
+  const FlopsPerSecond rate = flops / best;
+  state.counters["FLOP/s"] = rate.value();
+  state.counters["of_gemm_peak"] = rate / gemm_peak(type, threads);
+}
+
+void report_bytes(benchmark::State& state, Bytes bytes, Seconds best, int threads) {
+  const BytesPerSecond rate = bytes / best;
+  state.counters["B/s"] = rate.value();
+  state.counters["of_copy"] = rate / copy_rate(threads);
 }
 
 bool is_correct(benchmark::State& state, double error, double tolerance) {

@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "moestro/core/units.h"
@@ -19,11 +20,15 @@ namespace moestro::kernels::benches {
 /// Peak of measure_gemm_peak, measured once per type and thread count.
 [[nodiscard]] FlopsPerSecond gemm_peak(GemmType type, int threads);
 
-/// Adds FLOP/s and the share of the GEMM peak to a benchmark whose iterations do `flops` each.
-void report_flops(benchmark::State& state, Flops flops, GemmType type, int threads);
+/// Runs the timed iterations; returns the fastest. On a machine shared with other work the fastest
+/// is what the kernel can do, as the peak and the copy rate are the fastest of theirs.
+[[nodiscard]] Seconds fastest(benchmark::State& state, const std::function<void()>& body);
+
+/// Adds FLOP/s of the fastest iteration and its share of the GEMM peak.
+void report_flops(benchmark::State& state, Flops flops, Seconds best, GemmType type, int threads);
 
 /// Adds B/s and the share of the copy rate; `bytes` is the least that must be read and written.
-void report_bytes(benchmark::State& state, Bytes bytes, int threads);
+void report_bytes(benchmark::State& state, Bytes bytes, Seconds best, int threads);
 
 /// Marks the benchmark as failed if `error` is not below `tolerance`; true if it may be timed.
 [[nodiscard]] bool is_correct(benchmark::State& state, double error, double tolerance);

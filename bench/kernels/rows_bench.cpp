@@ -35,8 +35,8 @@ void run(benchmark::State& state, std::int64_t bytes, double tolerance,
   with_threads(threads, [&] {
     body();
     if (!benches::is_correct(state, error(), tolerance)) return;
-    for (auto _ : state) body();
-    benches::report_bytes(state, Bytes{static_cast<double>(bytes)}, threads);
+    const Seconds best = benches::fastest(state, body);
+    benches::report_bytes(state, Bytes{static_cast<double>(bytes)}, best, threads);
   });
 }
 

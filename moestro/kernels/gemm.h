@@ -1,7 +1,8 @@
 #pragma once
 // Matrix products on oneDNN: f32, and bf16 with f32 accumulation. Primitives are cached per thread
-// and shape; row counts that change every step (tokens of an expert) are cut into fixed tiles, so
-// that the cache stays small and the bits of a row do not depend on how many rows share the call.
+// and shape; row counts that change every step (tokens of an expert) are cut into tiles of few
+// heights, so that the cache stays small and the bits of a row do not depend on how many rows share
+// the call. Inputs are pointers to const:
 //
 //   gemm(rows_of(x, tokens, in), transposed(rows_of(w, out, in)), rows_of(y, tokens, out));
 
@@ -50,10 +51,10 @@ template <class T>
 template <class AB, class C>
 void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
-/// The same for an M that changes from call to call: tiles of 256 rows from row 0, the last one cut
-/// to a multiple of 32 rows and the rest padded, so that at most 8 kernels are compiled per (N, K).
-/// Each row's bits are independent of the number of threads and, on AVX-512, of M. a must not be
-/// transposed.
+/// The same for an M that changes from call to call: cut into tiles of one height, at most 320 rows
+/// and a multiple of 16, so that at most 20 kernels are compiled per (N, K). Each row's bits are
+/// independent of the number of threads and, on AVX-512, of M. a must not be transposed. Cost: up
+/// to 15 rows per tile are computed for nothing.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 

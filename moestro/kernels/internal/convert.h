@@ -1,5 +1,5 @@
 #pragma once
-// Conversion between f32 and bf16 on the calling thread.
+// Copies, conversions and sums of rows on the calling thread.
 
 #include <cstdint>
 
@@ -11,5 +11,14 @@ namespace moestro::kernels::internal {
 void convert(std::int64_t n, const float* x, bf16* out);
 void convert(std::int64_t n, const bf16* x, float* out);
 void convert(std::int64_t n, const float* x, float* out);
+
+/// out[i] += x[i].
+void add(std::int64_t n, const float* x, float* out);
+
+/// out[i] = x[i], written past the caches where the CPU can: for results that are not read soon,
+/// and whose old contents need not be fetched then. Other threads see them after
+/// finish_streaming().
+void stream(std::int64_t n, const float* x, float* out);
+void finish_streaming();
 
 }  // namespace moestro::kernels::internal

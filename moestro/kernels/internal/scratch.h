@@ -11,6 +11,7 @@ enum class Purpose {
   gemm_left,
   gemm_right,
   gemm_out,
+  gemm_sum,
   tail_left,
   tail_right,
   tail_out,
