@@ -26,11 +26,14 @@ if(MOESTRO_WITH_TORCH)
     list(APPEND CMAKE_PREFIX_PATH ${torch_dirs})
   endif()
   find_package(Torch REQUIRED)
-  # Warnings of the wheel's headers are not ours to fix.
-  get_target_property(torch_includes torch INTERFACE_INCLUDE_DIRECTORIES)
+  # The wheel brings headers of libraries we use in other versions (fmt, oneDNN): search its folder
+  # after the system's. Only the linking half of its targets is taken, since they would put it first.
   add_library(moestro_torch INTERFACE)
-  target_link_libraries(moestro_torch INTERFACE torch torch_cpu c10)
-  target_include_directories(moestro_torch SYSTEM INTERFACE ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(moestro_torch INTERFACE
+    $<LINK_ONLY:torch> $<LINK_ONLY:torch_cpu> $<LINK_ONLY:c10>)
+  foreach(folder ${TORCH_INCLUDE_DIRS})
+    target_compile_options(moestro_torch INTERFACE "SHELL:-idirafter ${folder}")
+  endforeach()
 endif()
 
 if(MOESTRO_BUILD_TESTS)

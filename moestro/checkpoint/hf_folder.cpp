@@ -23,7 +23,7 @@ bool is_there(const fs::path& path) {
 
 /// Tensor -> shard, as the index says. Shard names are proved to stay inside the folder.
 std::map<std::string, std::string> read_weight_map(const fs::path& index) {
-  const SortedJson json = parse_sorted_json(read_file(index), index.string());
+  const Json json = read_json_file(index);
   const auto found = json.is_object() ? json.find("weight_map") : json.end();
   if (found == json.end() || !found->is_object()) {
     throw input_error(index.string(),

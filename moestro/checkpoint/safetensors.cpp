@@ -53,7 +53,7 @@ std::string_view header_text(std::span<const std::byte> bytes, std::string_view 
 }
 
 /// The member `key` of a tensor's entry.
-const SortedJson& member(const SortedJson& entry, const char* key, const std::string& where) {
+const Json& member(const Json& entry, const char* key, const std::string& where) {
   const auto found = entry.find(key);
   if (found == entry.end()) {
     throw input_error(where, "expected the key \"{}\", but there is none; the file is damaged",
@@ -63,8 +63,7 @@ const SortedJson& member(const SortedJson& entry, const char* key, const std::st
 }
 
 /// A list of whole numbers from 0 to 2^63 - 1.
-std::vector<std::int64_t> counts(const SortedJson& json, const char* key,
-                                 const std::string& where) {
+std::vector<std::int64_t> counts(const Json& json, const char* key, const std::string& where) {
   std::vector<std::int64_t> values;
   const bool is_list = json.is_array();
   if (is_list) values.reserve(json.size());
@@ -81,7 +80,7 @@ std::vector<std::int64_t> counts(const SortedJson& json, const char* key,
   return values;
 }
 
-Dtype dtype_of(const SortedJson& json, const std::string& where) {
+Dtype dtype_of(const Json& json, const std::string& where) {
   const auto dtype = json.is_string() ? dtype_from_string(json.get<std::string>()) : std::nullopt;
   if (!dtype) {
     throw input_error(where, "expected a dtype such as \"F32\" or \"BF16\", got {}",
@@ -101,7 +100,7 @@ std::optional<std::size_t> checked_bytes(Dtype dtype, std::span<const std::int64
 }
 
 /// One entry of the header; ranges stay relative to the data section.
-TensorInfo parse_tensor(const std::string& name, const SortedJson& entry, std::string_view file) {
+TensorInfo parse_tensor(const std::string& name, const Json& entry, std::string_view file) {
   const std::string where = tensor_place(file, name);
   if (!entry.is_object()) {
     throw input_error(where, "expected dtype, shape and data_offsets, got {}; the file is damaged",
@@ -130,7 +129,7 @@ TensorInfo parse_tensor(const std::string& name, const SortedJson& entry, std::s
   return tensor;
 }
 
-std::map<std::string, std::string> parse_metadata(const SortedJson& json, std::string_view file) {
+std::map<std::string, std::string> parse_metadata(const Json& json, std::string_view file) {
   const std::string where = fmt::format("{} __metadata__", file);
   if (!json.is_object()) {
     throw input_error(where, "expected an object of texts, got {}", printable(json.dump()));
@@ -200,7 +199,7 @@ std::size_t bytes_of(Dtype dtype, std::span<const std::int64_t> shape) {
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, std::string_view file) {
   const std::string_view text = header_text(bytes, file);
-  const SortedJson json = parse_sorted_json(text, fmt::format("{} header", file));
+  const Json json = parse_json(text, fmt::format("{} header", file));
   SafetensorsHeader header;
   for (const auto& [name, entry] : json.items()) {
     if (name == "__metadata__") {

@@ -31,7 +31,7 @@ void write_shard(const std::filesystem::path& file, const std::vector<model::Ten
 /// Sorted by tensor like transformers' own.
 void write_index(const std::filesystem::path& folder, const std::vector<model::TensorSpec>& specs,
                  const std::vector<std::vector<std::size_t>>& shards, Dtype dtype) {
-  SortedJson weight_map = SortedJson::object();
+  std::map<std::string, std::string> weight_map;
   std::size_t total = 0;
   for (std::size_t shard = 0; shard < shards.size(); ++shard) {
     for (const std::size_t i : shards[shard]) {
@@ -39,7 +39,7 @@ void write_index(const std::filesystem::path& folder, const std::vector<model::T
       total += bytes_of(dtype, specs[i].shape);
     }
   }
-  const SortedJson index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
+  const Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", weight_map}};
   write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 

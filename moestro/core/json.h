@@ -13,14 +13,9 @@ using Json = nlohmann::ordered_json;
 
 /// Parses a document. Accepts what Python writes for non-finite numbers (NaN, Infinity, -Infinity)
 /// and {"__float__": "Infinity"} (transformers v5), which become floating-point values.
+/// Cost: n log n in the text; finding a key by name takes linear time, so walk large objects.
 /// Errors: input, with line and column, for malformed text, duplicate keys, or nesting over 128.
 [[nodiscard]] Json parse_json(std::string_view text, std::string_view where);
-
-/// Objects are sorted by key and found in logarithmic time: for documents with thousands of keys
-/// (lists of tensors), where Json's linear look-up would take quadratic time to read.
-using SortedJson = nlohmann::json;
-/// As parse_json.
-[[nodiscard]] SortedJson parse_sorted_json(std::string_view text, std::string_view where);
 
 /// Reads and parses a file. Errors: as read_file and parse_json.
 [[nodiscard]] Json read_json_file(const std::filesystem::path& path);

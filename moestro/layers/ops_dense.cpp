@@ -1,0 +1,219 @@
+// Embedding, RMSNorm, linear maps and SwiGLU.
+
+#include <ATen/TensorOperators.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
+#include <c10/core/GradMode.h>
+
+#include "moestro/kernels/adamw.h"
+#include "moestro/kernels/bias.h"
+#include "moestro/kernels/embedding.h"
+#include "moestro/kernels/gemm.h"
+#include "moestro/kernels/rms_norm.h"
+#include "moestro/kernels/swiglu.h"
+#include "moestro/layers/formula.h"
+#include "moestro/layers/ops.h"
+#include "moestro/layers/typed.h"
+
+namespace moestro::layers {
+namespace {
+
+using kernels::rows_of;
+using kernels::transposed;
+
+/// y (+)= x W^T over all rows.
+template <class T, class Out>
+void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y, bool accumulate) {
+  const std::int64_t in = weight.size(1), out = weight.size(0);
+  kernels::gemm_rows<T, Out>(rows_of<const T>(data<T>(x), x.size(0), in),
+                             transposed(rows_of<const T>(data<T>(weight), out, in)),
+                             rows_of(data<Out>(y), x.size(0), out), accumulate);
+}
+
+/// dx = dy W.
+template <class T>
+at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
+  const std::int64_t in = weight.size(1), out = weight.size(0);
+  at::Tensor dx = at::empty({dy.size(0), in}, dy.options());
+  kernels::gemm_rows<T, T>(rows_of<const T>(data<T>(dy), dy.size(0), out),
+                           rows_of<const T>(data<T>(weight), out, in),
+                           rows_of(data<T>(dx), dy.size(0), in));
+  return dx;
+}
+
+/// dW (+)= dy^T x, db (+)= column sums of dy.
+template <class T>
+void add_linear_gradients(const at::Tensor& x, const at::Tensor& dy, Parameter& weight,
+                          Parameter* bias) {
+  const std::int64_t in = x.size(1), out = dy.size(1), tokens = x.size(0);
+  const GradientTarget target = claim_gradient(weight);
+  kernels::gemm_weight_gradient<T>(rows_of<const T>(data<T>(dy), tokens, out),
+                                   rows_of<const T>(data<T>(x), tokens, in),
+                                   rows_of(target.data, out, in), target.accumulate);
+  if (bias != nullptr) {
+    kernels::add_column_sums(tokens, out, data<T>(dy), claim_gradient_for_adding(*bias));
+  }
+}
+
+/// A gradient of the f32 residual stream, scaled and in the compute dtype.
+at::Tensor to_compute(const at::Tensor& gradient, double multiplier, at::ScalarType dtype) {
+  const at::Tensor g = gradient.contiguous();
+  if (multiplier != 1.0) return (g * multiplier).to(dtype);
+  if (dtype == g.scalar_type()) return g;
+  at::Tensor rounded = at::empty(g.sizes(), g.options().dtype(dtype));
+  kernels::to_bf16(g.numel(), data<float>(g), data<kernels::bf16>(rounded));
+  return rounded;
+}
+
+at::Tensor linear_formula(const at::Tensor& x, const Tensors& weights) {
+  const at::Tensor y = at::matmul(x, weights[0].t());
+  return weights[1].defined() ? y + weights[1] : y;
+}
+
+}  // namespace
+
+at::Tensor embed(const Context& context, const at::Tensor& ids, Parameter& table,
+                 double multiplier) {
+  // A leaf nobody reads: it makes the lookup part of the graph though ids have no gradient.
+  const at::Tensor anchor = at::empty({0}, table.value.options()).set_requires_grad(true);
+  if (!uses_kernels(context, ids)) {
+    at::Tensor y;
+    {
+      const c10::NoGradGuard no_grad;
+      y = table.value.index_select(0, ids) * multiplier;
+    }
+    return record(y, {anchor}, [=, &table, queue = context.queue](const at::Tensor& dy) {
+      weight_gradient(queue, [=, &table] {
+        finish_gradient(table);
+        table.grad.index_add_(0, ids, dy * multiplier);
+      });
+      return Tensors(1);
+    });
+  }
+  const std::int64_t width = table.value.size(1);
+  at::Tensor y = at::empty({ids.size(0), width}, table.value.options());
+  kernels::embedding_forward(ids.size(0), width, data<float>(table.value), data<std::int64_t>(ids),
+                             static_cast<float>(multiplier), data<float>(y));
+  return record(y, {anchor}, [=, &table, queue = context.queue](const at::Tensor& gradient) {
+    weight_gradient(queue, [=, &table, dy = gradient.contiguous()] {
+      kernels::embedding_backward(ids.size(0), width, data<std::int64_t>(ids),
+                                  static_cast<float>(multiplier), data<float>(dy),
+                                  claim_gradient_for_adding(table));
+    });
+    return Tensors(1);
+  });
+}
+
+at::Tensor rms_norm(const Context& context, const at::Tensor& x, Parameter& weight,
+                    double epsilon) {
+  if (!uses_kernels(context, x)) {
+    return apply_formula(context, {x}, {&weight}, [=](const Tensors& in, const Tensors& w) {
+      const at::Tensor inverse_rms = at::rsqrt(in[0].square().mean(-1, true) + epsilon);
+      return (in[0] * inverse_rms * w[0].to(at::kFloat)).to(w[0].scalar_type());
+    });
+  }
+  return with_type(context.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::int64_t rows = x.size(0), width = x.size(1);
+    const kernels::NormShape shape{.rows = rows,
+                                   .width = width,
+                                   .in_stride = width,
+                                   .out_stride = width,
+                                   .epsilon = static_cast<float>(epsilon)};
+    at::Tensor y = at::empty({rows, width}, x.options().dtype(context.dtype));
+    at::Tensor inverse_rms = at::empty({rows}, x.options());
+    kernels::rms_norm_forward<float, T>(shape, data<float>(x), data<float>(weight.value),
+                                        data<T>(y), data<float>(inverse_rms));
+    return record(y, {x}, [=, &weight, saved = x.detach()](const at::Tensor& gradient) {
+      const at::Tensor dy = gradient.contiguous();
+      at::Tensor dx = at::empty_like(saved);
+      kernels::rms_norm_backward<float, T>(shape, data<float>(saved), data<float>(weight.value),
+                                           data<float>(inverse_rms), data<T>(dy), data<float>(dx),
+                                           false, claim_gradient_for_adding(weight));
+      return Tensors{dx};
+    });
+  });
+}
+
+at::Tensor linear(const Context& context, const at::Tensor& x, Parameter& weight, Parameter* bias) {
+  if (!uses_kernels(context, x)) {
+    return apply_formula(context, {x}, {&weight, bias}, [](const Tensors& in, const Tensors& w) {
+      return linear_formula(in[0], w);
+    });
+  }
+  return with_type(context.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    at::Tensor y = at::empty({x.size(0), weight.value.size(0)}, x.options());
+    multiply<T, T>(x, weight.compute, y, false);
+    if (bias != nullptr) {
+      kernels::add_bias(y.size(0), y.size(1), data<float>(bias->value), data<T>(y));
+    }
+    return record(y, {x},
+                  [=, &weight, saved = x.detach(), queue = context.queue](const at::Tensor& g) {
+                    const at::Tensor dy = g.contiguous();
+                    weight_gradient(
+                        queue, [=, &weight] { add_linear_gradients<T>(saved, dy, weight, bias); });
+                    return Tensors{input_gradient<T>(dy, weight.compute)};
+                  });
+  });
+}
+
+at::Tensor linear_residual(const Context& context, const at::Tensor& x, Parameter& weight,
+                           Parameter* bias, const at::Tensor& residual, double multiplier) {
+  if (!uses_kernels(context, x)) {
+    return apply_formula(context, {x, residual}, {&weight, bias},
+                         [=](const Tensors& in, const Tensors& w) {
+                           return in[1] + linear_formula(in[0], w).to(at::kFloat) * multiplier;
+                         });
+  }
+  return with_type(context.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    at::Tensor y;
+    if (multiplier == 1.0) {
+      y = residual.detach().clone();
+      multiply<T, float>(x, weight.compute, y, true);
+    } else {
+      at::Tensor product = at::empty_like(residual);
+      multiply<T, float>(x, weight.compute, product, false);
+      y = at::add(residual.detach(), product, multiplier);
+    }
+    if (bias != nullptr) y.add_(bias->value, multiplier);
+    return record(y, {x, residual},
+                  [=, &weight, saved = x.detach(), queue = context.queue,
+                   dtype = context.dtype](const at::Tensor& g) {
+                    const at::Tensor dy = to_compute(g, multiplier, dtype);
+                    weight_gradient(
+                        queue, [=, &weight] { add_linear_gradients<T>(saved, dy, weight, bias); });
+                    return Tensors{input_gradient<T>(dy, weight.compute), g};
+                  });
+  });
+}
+
+at::Tensor swiglu(const Context& context, const at::Tensor& gate_up) {
+  if (!uses_kernels(context, gate_up)) {
+    return apply_formula(context, {gate_up}, {}, [](const Tensors& in, const Tensors&) {
+      const auto halves = in[0].chunk(2, -1);
+      return at::silu(halves[0]) * halves[1];
+    });
+  }
+  return with_type(context.dtype, [&](auto tag) {
+    using T = decltype(tag);
+    const std::int64_t rows = gate_up.size(0), width = gate_up.size(1) / 2;
+    at::Tensor a = at::empty({rows, width}, gate_up.options());
+    kernels::swiglu_forward(rows, width, static_cast<const T*>(data<T>(gate_up)), data<T>(a));
+    return record(a, {gate_up}, [=, saved = gate_up.detach()](const at::Tensor& g) {
+      const at::Tensor da = g.contiguous();
+      at::Tensor d_gate_up = at::empty_like(saved);
+      kernels::swiglu_backward<T>(rows, width, data<T>(saved), data<T>(da), nullptr,
+                                  data<T>(d_gate_up), nullptr, nullptr);
+      return Tensors{d_gate_up};
+    });
+  });
+}
+
+}  // namespace moestro::layers

@@ -1,0 +1,17 @@
+#pragma once
+// Cosine and sine tables of the rotary embeddings that model descriptions name.
+
+#include <cstdint>
+
+#include "moestro/layers/ops.h"
+#include "moestro/model/model_config.h"
+
+namespace moestro::layers {
+
+/// Tables for positions 0 .. seq - 1, computed in f64 and rounded once; the attention factor of
+/// YaRN and longrope is folded in. Undefined tables for RopeKind::none.
+/// Source: Su et al. 2021 (RoPE); Peng et al. 2023 (YaRN); Llama 3 and Phi longrope rules as in
+/// transformers' modeling_rope_utils.
+[[nodiscard]] RopeTables make_rope_tables(const model::Rope& rope, std::int64_t seq);
+
+}  // namespace moestro::layers

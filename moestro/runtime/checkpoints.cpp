@@ -1,0 +1,129 @@
+#include "moestro/runtime/checkpoints.h"
+
+#include <ATen/core/Tensor.h>
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <unordered_map>
+
+#include "moestro/checkpoint/training_state.h"
+#include "moestro/core/error.h"
+#include "moestro/layers/weights.h"
+
+namespace moestro::runtime {
+namespace {
+
+/// Every bound tensor by name, with the moments of its parameter (null for selection biases).
+struct StoredTensor {
+  layers::Binding binding;
+  Moments* moments = nullptr;
+};
+using StoredTensors = std::unordered_map<std::string, StoredTensor>;
+
+StoredTensors stored_tensors(LoadedModel& model, Optimizer& optimizer,
+                             std::vector<model::TensorSpec>& order) {
+  std::unordered_map<const layers::Parameter*, Moments*> moments;
+  for (std::size_t i = 0; i < optimizer.parameters.size(); ++i) {
+    moments[optimizer.parameters[i]] = &optimizer.moments[i];
+  }
+  StoredTensors tensors;
+  for (layers::Binding& binding : layers::bindings(model.decoder.config, model.decoder.weights)) {
+    order.push_back(binding.spec);
+    Moments* found = binding.parameter == nullptr ? nullptr : moments.at(binding.parameter);
+    const std::string name = binding.spec.name;
+    tensors.emplace(name, StoredTensor{std::move(binding), found});
+  }
+  return tensors;
+}
+
+std::span<float> piece(const at::Tensor& tensor, const layers::Binding& binding) {
+  return {tensor.data_ptr<float>() + binding.first,
+          static_cast<std::size_t>(binding.spec.elements())};
+}
+
+/// What must agree for the data position to mean the same windows.
+Json data_identity(const RunConfig& config) {
+  return Json{{"seq_len", config.data.seq_len},
+              {"seed", config.train.seed},
+              {"tokenizer", config.data.tokenizer}};
+}
+
+void check_identity(const Json& state, const RunConfig& config, const std::string& where) {
+  const Json wanted = data_identity(config);
+  const Json stored = state.value("data", Json::object());
+  for (const auto& [key, value] : wanted.items()) {
+    if (!stored.contains(key) || stored[key] != value) {
+      throw input_error(where,
+                        "the checkpoint was written with {} = {}, this run has {}; use the "
+                        "same value, another checkpoint.folder, or checkpoint.resume = false",
+                        key, stored.contains(key) ? stored[key].dump() : "nothing", value.dump());
+    }
+  }
+}
+
+void check_model(const std::filesystem::path& folder, const LoadedModel& model) {
+  const model::HfConfig stored = model::read_hf_config(folder);
+  if (parse_json(stored.json, stored.source) !=
+      parse_json(model.source.json, model.source.source)) {
+    throw input_error(folder.string(),
+                      "the checkpoint is of another model than {}; use another "
+                      "checkpoint.folder, or checkpoint.resume = false",
+                      model.source.source);
+  }
+}
+
+Progress progress_of(const Json& state, const std::string& where) {
+  return {.step = state.at("step").get<std::int64_t>(),
+          .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
+          .position = data::position_from_json(state.value("position", Json()), where)};
+}
+
+}  // namespace
+
+std::string save_checkpoint(const RunConfig& config, const Progress& progress, LoadedModel& model,
+                            Optimizer& optimizer) {
+  checkpoint::TrainingTensors tensors;
+  const StoredTensors stored = stored_tensors(model, optimizer, tensors.specs);
+  tensors.weights = [&](const model::TensorSpec& spec) {
+    const layers::Binding& binding = stored.at(spec.name).binding;
+    return std::span<const float>(piece(binding.tensor, binding));
+  };
+  tensors.exp_avg = [&](const model::TensorSpec& spec) {
+    const StoredTensor& t = stored.at(spec.name);
+    return std::span<const float>(piece(t.moments->first, t.binding));
+  };
+  tensors.exp_avg_sq = [&](const model::TensorSpec& spec) {
+    const StoredTensor& t = stored.at(spec.name);
+    return std::span<const float>(piece(t.moments->second, t.binding));
+  };
+  const Json state{{"step", progress.step},
+                   {"tokens_seen", progress.tokens_seen},
+                   {"position", data::to_json(progress.position)},
+                   {"data", data_identity(config)}};
+  const auto folder = checkpoint::step_folder(config.checkpoint.folder, progress.step);
+  checkpoint::save_training_checkpoint(folder, model.source.json, state, tensors);
+  return folder.string();
+}
+
+std::optional<Progress> load_newest_checkpoint(const std::string& folder, const RunConfig& config,
+                                               LoadedModel& model, Optimizer& optimizer) {
+  const auto newest = checkpoint::find_newest_checkpoint(folder);
+  if (!newest) return std::nullopt;
+  const std::string where = newest->string();
+  const Json state = checkpoint::read_training_state(*newest);
+  check_identity(state, config, where);
+  check_model(*newest, model);
+  load_weights(*newest, model.decoder);
+  const checkpoint::SafetensorsFile file(*newest / checkpoint::kOptimizerFile);
+  std::vector<model::TensorSpec> order;
+  const StoredTensors stored = stored_tensors(model, optimizer, order);
+  for (const auto& [name, tensor] : stored) {
+    if (tensor.moments == nullptr) continue;
+    checkpoint::read_moments(file, tensor.binding.spec,
+                             piece(tensor.moments->first, tensor.binding),
+                             piece(tensor.moments->second, tensor.binding));
+  }
+  return progress_of(state, where);
+}
+
+}  // namespace moestro::runtime

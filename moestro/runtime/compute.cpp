@@ -1,0 +1,30 @@
+#include "moestro/runtime/compute.h"
+
+#include <ATen/Parallel.h>
+
+#include "moestro/core/log.h"
+#include "moestro/kernels/gemm.h"
+#include "moestro/kernels/parallel.h"
+#include "moestro/layers/caching_allocator.h"
+
+namespace moestro::runtime {
+
+Compute set_up_compute(Dtype wanted, int threads) {
+  layers::install_caching_allocator();
+  if (threads > 0) kernels::set_num_threads(threads);
+  Compute compute;
+  compute.threads = kernels::num_threads();
+  at::set_num_threads(compute.threads);
+  if (wanted == Dtype::bf16) {
+    if (kernels::has_fast_bf16()) {
+      compute.dtype = at::kBFloat16;
+      compute.dtype_name = "bf16";
+    } else {
+      log_warning("train.dtype = \"bf16\": this CPU ({}) has no bf16 products; computing in f32",
+                  kernels::gemm_instruction_set());
+    }
+  }
+  return compute;
+}
+
+}  // namespace moestro::runtime

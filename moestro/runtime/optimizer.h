@@ -1,0 +1,41 @@
+#pragma once
+// AdamW over the decoder's parameters: f32 state, decoupled decay, global-norm clipping, schedule.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "moestro/layers/parameter.h"
+#include "moestro/runtime/run_config.h"
+
+namespace moestro::runtime {
+
+/// First and second moments of one parameter, f32, its shape.
+struct Moments {
+  at::Tensor first, second;
+};
+
+struct Optimizer {
+  OptimizerSection config;
+  std::int64_t total_steps = 0;  // what the schedule decays over
+  std::vector<layers::Parameter*> parameters;
+  std::vector<Moments> moments;  // one per parameter
+};
+
+[[nodiscard]] Optimizer make_optimizer(const OptimizerSection& config, std::int64_t total_steps,
+                                       std::vector<layers::Parameter*> parameters);
+
+/// Learning rate of step `step` (from 1): linear warm-up over warmup_steps, then constant, or
+/// linear or cosine decay that reaches min_lr at total_steps.
+[[nodiscard]] double learning_rate(const OptimizerSection& config, std::int64_t total_steps,
+                                   std::int64_t step);
+
+/// Forgets all gradients: the next writers overwrite.
+void begin_gradients(Optimizer& optimizer);
+
+/// Clips, updates every parameter and its compute copy. Returns the gradient norm before clipping.
+/// A norm that is not finite throws Error(input) before anything is changed.
+double update(Optimizer& optimizer, std::int64_t step);
+
+}  // namespace moestro::runtime

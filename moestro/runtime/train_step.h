@@ -1,0 +1,40 @@
+#pragma once
+// One optimizer step: micro-batches forward and backward, balancing, update. The trainer loops over
+// it; benchmarks time it.
+
+#include <vector>
+
+#include "moestro/data/batches.h"
+#include "moestro/runtime/decoder.h"
+#include "moestro/runtime/optimizer.h"
+#include "moestro/runtime/routing_report.h"
+#include "moestro/runtime/run_config.h"
+
+namespace moestro::runtime {
+
+/// How a global batch is cut and computed.
+struct StepPlan {
+  std::int64_t seq_len = 0;
+  std::int64_t micro_batch = 1;  // sequences per shard and micro-batch
+  std::int64_t shards = 1;
+  at::ScalarType dtype = at::kFloat;
+  Recompute recompute = Recompute::none;
+  BalanceSection balance;
+};
+
+struct StepOutcome {
+  double loss = 0.0;       // mean cross-entropy per token, nats
+  double grad_norm = 0.0;  // before clipping
+  StepRouting routing;
+};
+
+/// Trains on one global batch as step number `step` (from 1).
+[[nodiscard]] StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
+                                     const data::Batch& batch, std::int64_t step);
+
+/// Mean cross-entropy per token over a batch, without training. Sequences that fill no whole
+/// micro-batch are evaluated as a smaller one.
+[[nodiscard]] double evaluate_batch(Decoder& decoder, const StepPlan& plan,
+                                    const data::Batch& batch);
+
+}  // namespace moestro::runtime

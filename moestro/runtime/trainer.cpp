@@ -1,0 +1,213 @@
+#include "moestro/runtime/trainer.h"
+
+#include <fmt/core.h>
+
+#include <chrono>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+#include "moestro/core/error.h"
+#include "moestro/data/batches.h"
+#include "moestro/kernels/gemm_peak.h"
+#include "moestro/layers/weights.h"
+#include "moestro/model/ledger.h"
+#include "moestro/runtime/checkpoints.h"
+#include "moestro/runtime/compute.h"
+#include "moestro/runtime/generate.h"
+#include "moestro/runtime/model_loading.h"
+#include "moestro/runtime/train_step.h"
+#include "moestro/runtime/training_data.h"
+
+namespace moestro::runtime {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Everything a run holds between steps.
+struct Run {
+  RunConfig config;
+  Compute compute;
+  LoadedModel model;
+  TrainingData data;
+  std::unique_ptr<data::Batches> batches;
+  Optimizer optimizer;
+  StepPlan plan;
+  RunReport report;
+  std::int64_t tokens_seen = 0;
+};
+
+StepPlan plan_of(const RunConfig& config, const Compute& compute) {
+  return {.seq_len = config.data.seq_len,
+          .micro_batch = config.train.micro_batch,
+          .shards = config.train.shards,
+          .dtype = compute.dtype,
+          .recompute = config.train.recompute,
+          .balance = config.balance};
+}
+
+void check_balance(const BalanceSection& balance, const model::ModelConfig& config) {
+  bool routes = false;
+  for (const auto& layer : config.layers) routes = routes || layer.ffn == model::FfnKind::moe;
+  if (balance.bias_update > 0.0 && !(routes && config.moe.router.has_selection_bias)) {
+    throw input_error("balance.bias_update",
+                      "expected a model whose router has a selection bias, got {}; use "
+                      "balance.aux_loss instead",
+                      config.model_type);
+  }
+}
+
+RunReport report_of(const Run& run) {
+  const model::ModelConfig& config = run.model.decoder.config;
+  const model::Ledger ledger =
+      model::make_ledger(config, run.config.data.seq_len, {.with_mtp = false});
+  RunReport report;
+  report.model = fmt::format("{}: {} layers, hidden {}, vocabulary {}", config.model_type,
+                             config.layers.size(), config.hidden, config.vocab);
+  if (config.moe.router.experts > 0) {
+    report.model +=
+        fmt::format(", {} experts top-{}", config.moe.router.experts, config.moe.router.top_k);
+  }
+  report.parameters = ledger.params.total;
+  report.active_parameters = ledger.params.active;
+  report.train_tokens = static_cast<std::int64_t>(run.data.training.size());
+  report.validation_tokens = static_cast<std::int64_t>(run.data.validation.size());
+  report.unigram_entropy = run.data.unigram_entropy;
+  report.flops_per_token = ledger.flops.value();
+  report.gemm_peak_flops_per_second =
+      kernels::measure_gemm_peak(
+          run.compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16,
+          run.compute.threads)
+          .value();
+  report.threads = run.compute.threads;
+  report.dtype = run.compute.dtype_name;
+  return report;
+}
+
+Run set_up(const RunConfig& config) {
+  Run run;
+  run.config = config;
+  run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
+  run.model = load_model(config.model);
+  Decoder& decoder = run.model.decoder;
+  check_balance(config.balance, decoder.config);
+  run.data = load_training_data(config.data, decoder.config.vocab);
+  run.batches = std::make_unique<data::Batches>(
+      run.data.training, data::BatchOptions{.seq_len = config.data.seq_len,
+                                            .seed = static_cast<std::uint64_t>(config.train.seed)});
+  prepare_for_training(decoder, run.compute.dtype);
+  run.optimizer =
+      make_optimizer(config.optimizer, config.train.steps, layers::parameters(decoder.weights));
+  run.plan = plan_of(config, run.compute);
+  run.report = report_of(run);
+  return run;
+}
+
+void resume(Run& run) {
+  const CheckpointSection& section = run.config.checkpoint;
+  if (section.folder.empty() || !section.resume) return;
+  const auto found = load_newest_checkpoint(section.folder, run.config, run.model, run.optimizer);
+  if (!found) return;
+  run.batches->seek(found->position, section.folder);
+  run.tokens_seen = found->tokens_seen;
+  run.report.first_step = found->step + 1;
+}
+
+std::optional<float> validate(Run& run) {
+  const std::int64_t wanted = run.config.train.validation_batches * run.config.train.global_batch;
+  const data::Batch batch =
+      data::windows_in_order(run.data.validation, run.plan.seq_len, 0, wanted);
+  if (batch.sequences == 0) return std::nullopt;
+  return static_cast<float>(evaluate_batch(run.model.decoder, run.plan, batch));
+}
+
+bool is_due(std::int64_t step, std::int64_t every, bool is_last) {
+  return is_last || (every > 0 && step % every == 0);
+}
+
+StepReport run_step(Run& run, std::int64_t step) {
+  const Clock::time_point start = Clock::now();
+  const data::Batch batch = run.batches->next(run.config.train.global_batch);
+  const StepOutcome outcome = train_step(run.model.decoder, run.optimizer, run.plan, batch, step);
+  StepReport report;
+  report.step = step;
+  report.loss = static_cast<float>(outcome.loss);
+  report.tokens = batch.sequences * batch.seq_len;
+  report.step_seconds = seconds_since(start);
+  report.tokens_per_second = static_cast<double>(report.tokens) / report.step_seconds;
+  report.flops_per_second = report.tokens_per_second * run.report.flops_per_token;
+  report.mfu = report.flops_per_second / run.report.gemm_peak_flops_per_second;
+  report.grad_norm = outcome.grad_norm;
+  report.lr = learning_rate(run.config.optimizer, run.config.train.steps, step);
+  report.moe = summarise(outcome.routing);
+  run.tokens_seen += report.tokens;
+  return report;
+}
+
+void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& result) {
+  if (run.config.checkpoint.folder.empty()) return;
+  result.checkpoint = save_checkpoint(
+      run.config,
+      {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
+      run.model, run.optimizer);
+  if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint);
+}
+
+std::string sample(Run& run) {
+  const OutputSection& output = run.config.output;
+  if (output.sample_prompt.empty()) return "";
+  const std::vector<data::Token> ids = generate(
+      run.model.decoder, run.compute.dtype, data::encode(run.data.tokenizer, output.sample_prompt),
+      {.tokens = output.sample_tokens,
+       .context_length = run.plan.seq_len,
+       .seed = static_cast<std::uint64_t>(run.config.train.seed)});
+  return data::decode(run.data.tokenizer, ids);
+}
+
+/// The most memory this process ever held, in bytes (Linux: VmHWM).
+double peak_rss_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    double kib = 0.0;
+    if (word == "VmHWM:" && status >> kib) return kib * 1024.0;
+  }
+  return 0.0;
+}
+
+}  // namespace
+
+bool is_available() {
+  return true;
+}
+
+TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
+  Run run = set_up(config);
+  resume(run);
+  if (hooks.on_start) hooks.on_start(run.report);
+  TrainResult result;
+  const std::int64_t steps = config.train.steps;
+  for (std::int64_t step = run.report.first_step; step <= steps && !result.interrupted; ++step) {
+    StepReport report = run_step(run, step);
+    result.interrupted = hooks.stop != nullptr && hooks.stop->load();
+    const bool is_last = step == steps;
+    if (!result.interrupted && is_due(step, config.train.validate_every, is_last)) {
+      report.validation_loss = validate(run);
+      result.validation_loss = report.validation_loss;
+    }
+    ++result.steps;
+    result.final_loss = report.loss;
+    if (hooks.on_step) hooks.on_step(report);
+    if (is_due(step, config.checkpoint.every, is_last || result.interrupted)) {
+      save(run, step, hooks, result);
+    }
+  }
+  if (!result.interrupted) result.sample = sample(run);
+  result.peak_rss_bytes = peak_rss_bytes();
+  return result;
+}
+
+}  // namespace moestro::runtime

@@ -1,0 +1,43 @@
+#include "moestro/runtime/training_data.h"
+
+#include "moestro/core/error.h"
+#include "moestro/data/text.h"
+
+namespace moestro::runtime {
+namespace {
+
+void append(std::vector<data::Token>& stream, const data::Tokenizer& tokenizer,
+            std::string_view text) {
+  const std::vector<data::Token> ids = data::encode(tokenizer, text);
+  stream.insert(stream.end(), ids.begin(), ids.end());
+}
+
+}  // namespace
+
+TrainingData load_training_data(const DataSection& section, std::int64_t model_vocab) {
+  TrainingData result;
+  result.tokenizer = data::make_tokenizer(section.tokenizer);
+  if (result.tokenizer.vocab_size > model_vocab) {
+    throw input_error("data.tokenizer",
+                      "\"{}\" has {} token ids, but the model's vocabulary is {}; "
+                      "choose a model with a larger vocab_size",
+                      section.tokenizer, result.tokenizer.vocab_size, model_vocab);
+  }
+  const bool has_own_validation = !section.validation_text.empty();
+  const double fraction = has_own_validation ? 0.0 : section.validation_fraction;
+  for (const std::string& file : section.text) {
+    const std::string text = data::read_text(file);
+    const data::TextSplit split = data::split_held_out(text, fraction);
+    append(result.training, result.tokenizer, split.training);
+    append(result.validation, result.tokenizer, split.held_out);
+  }
+  for (const std::string& file : section.validation_text) {
+    append(result.validation, result.tokenizer, data::read_text(file));
+  }
+  const std::int64_t vocab = result.tokenizer.vocab_size;
+  result.unigram_entropy = data::unigram_cross_entropy(
+      data::token_counts(result.training, vocab), data::token_counts(result.validation, vocab));
+  return result;
+}
+
+}  // namespace moestro::runtime

@@ -1,0 +1,25 @@
+#pragma once
+// The token streams of a run.
+
+#include <string>
+#include <vector>
+
+#include "moestro/data/tokenizer.h"
+#include "moestro/runtime/run_config.h"
+
+namespace moestro::runtime {
+
+struct TrainingData {
+  data::Tokenizer tokenizer;
+  std::vector<data::Token> training;
+  std::vector<data::Token> validation;
+  /// Cross-entropy of the validation text under the training text's token frequencies, nats per
+  /// token: what a model that ignores context reaches.
+  double unigram_entropy = 0.0;
+};
+
+/// Reads, splits and tokenises the texts of a run. Errors: input, if a file cannot be used, or the
+/// tokenizer has more ids than the model.
+[[nodiscard]] TrainingData load_training_data(const DataSection& section, std::int64_t model_vocab);
+
+}  // namespace moestro::runtime

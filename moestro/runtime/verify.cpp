@@ -1,0 +1,270 @@
+#include "moestro/runtime/verify.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "moestro/checkpoint/safetensors.h"
+#include "moestro/core/error.h"
+#include "moestro/core/json.h"
+#include "moestro/kernels/cross_entropy.h"
+#include "moestro/runtime/compute.h"
+#include "moestro/runtime/model_loading.h"
+#include "moestro/runtime/optimizer.h"
+
+namespace moestro::runtime {
+namespace {
+
+using checkpoint::SafetensorsFile;
+using checkpoint::TensorInfo;
+
+/// Tolerances when computing in bf16: eight bits of mantissa through a whole decoder.
+constexpr VerifyTolerance kBf16Tolerance{
+    .logits = 5e-2, .gradient = 2.5e-1, .loss = 2e-2, .aux_loss = 2e-2, .steps_loss = 1e-1};
+
+std::vector<float> floats(const SafetensorsFile& file, const std::string& name,
+                          std::int64_t elements) {
+  const TensorInfo& info = file.info(name);
+  if (info.elements() != elements) {
+    throw input_error(file.path().string() + " " + name, "expected {} elements, got shape {}",
+                      elements, checkpoint::shape_text(info.shape));
+  }
+  std::vector<float> values(static_cast<std::size_t>(elements));
+  file.read_floats(name, values);
+  return values;
+}
+
+/// Largest difference relative to the largest expected entry.
+double relative_difference(const float* ours, const std::vector<float>& expected) {
+  double difference = 0.0, scale = 0.0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double d = std::abs(static_cast<double>(ours[i]) - static_cast<double>(expected[i]));
+    difference = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(difference, d);
+    scale = std::max(scale, std::abs(static_cast<double>(expected[i])));
+  }
+  if (difference == 0.0) return 0.0;
+  return scale == 0.0 ? std::numeric_limits<double>::infinity() : difference / scale;
+}
+
+/// The batch of the reference, its labels, and how it is run.
+struct Reference {
+  std::filesystem::path folder;
+  at::Tensor ids, labels;  // [T]
+  layers::Context context;
+  double scale = 0.0;  // 1 / predicted tokens
+  Recompute recompute = Recompute::none;
+};
+
+Reference read_reference(const std::filesystem::path& folder, const Compute& compute,
+                         std::int64_t vocab) {
+  const SafetensorsFile inputs(folder / "inputs.safetensors");
+  const TensorInfo& info = inputs.info("input_ids");
+  if (info.shape.size() != 2 || info.shape[0] < 1 || info.shape[1] < 2) {
+    throw input_error((folder / "inputs.safetensors").string() + " input_ids",
+                      "expected [sequences, length >= 2], got {}",
+                      checkpoint::shape_text(info.shape));
+  }
+  Reference reference;
+  reference.folder = folder;
+  reference.context.batch = info.shape[0];
+  reference.context.seq = info.shape[1];
+  reference.context.dtype = compute.dtype;
+  reference.ids = at::empty({info.elements()}, at::kLong);
+  auto* ids = reference.ids.data_ptr<std::int64_t>();
+  inputs.read_integers("input_ids", std::span(ids, static_cast<std::size_t>(info.elements())));
+  if (std::any_of(ids, ids + info.elements(), [&](auto id) { return id < 0 || id >= vocab; })) {
+    throw input_error((folder / "inputs.safetensors").string() + " input_ids",
+                      "expected ids in 0 .. {}, the model's vocabulary", vocab - 1);
+  }
+  // The label of a position is the next token; the last position of a sequence has none.
+  const at::Tensor rows = reference.ids.view(info.shape);
+  const at::Tensor none = at::full({info.shape[0], 1}, kernels::kIgnoredLabel, at::kLong);
+  reference.labels = at::cat({rows.narrow(1, 1, info.shape[1] - 1), none}, 1).flatten();
+  reference.scale = 1.0 / static_cast<double>(info.shape[0] * (info.shape[1] - 1));
+  return reference;
+}
+
+/// transformers' load_balancing_loss_func: all layers' tokens concatenated,
+/// experts * sum_e f_e P_e with f_e summed over the top-k slots.
+double concatenated_aux_loss(const std::vector<layers::RoutingRecord>& records) {
+  if (records.empty()) return 0.0;
+  const std::size_t experts = records.front().expert_tokens.size();
+  double sum = 0.0, tokens = 0.0;
+  for (const auto& record : records) tokens += static_cast<double>(record.tokens);
+  for (std::size_t e = 0; e < experts; ++e) {
+    double count = 0.0, score = 0.0;
+    for (const auto& record : records) {
+      count += static_cast<double>(record.expert_tokens[e]);
+      score += record.score_sum[e];
+    }
+    sum += count / tokens * (score / tokens);
+  }
+  return static_cast<double>(experts) * sum;
+}
+
+void compare_outputs(Decoder& decoder, const Reference& reference, const SafetensorsFile& expected,
+                     VerifyResult& result) {
+  HiddenStates hidden;
+  std::vector<layers::RoutingRecord> records;
+  layers::Context context = reference.context;
+  context.routing = &records;
+  const at::Tensor ours = logits(decoder, context, reference.ids, {.hidden = &hidden});
+  result.logits_max_rel =
+      relative_difference(ours.data_ptr<float>(), floats(expected, "logits", ours.numel()));
+  for (std::size_t i = 0; i < hidden.size(); ++i) {
+    const std::string name = fmt::format("hidden.{}", i);
+    if (!expected.has(name)) continue;
+    const double difference =
+        relative_difference(hidden[i].data_ptr<float>(), floats(expected, name, hidden[i].numel()));
+    result.hidden_max_rel = std::max(result.hidden_max_rel, difference);
+  }
+  if (expected.has("aux_loss")) {
+    const auto aux = static_cast<double>(floats(expected, "aux_loss", 1)[0]);
+    result.aux_loss_abs = std::abs(concatenated_aux_loss(records) - aux);
+  }
+}
+
+/// The name under which the reference stores a tensor's gradient, and where in it the piece begins.
+std::pair<std::string, std::int64_t> locate_gradient(const model::ModelConfig& config,
+                                                     const model::TensorSpec& spec,
+                                                     const SafetensorsFile& expected) {
+  if (expected.has("grad." + spec.name)) return {"grad." + spec.name, 0};
+  for (const auto& location : model::alternative_locations(config, spec)) {
+    if (expected.has("grad." + location.name)) {
+      return {"grad." + location.name, location.first_element};
+    }
+  }
+  throw input_error(expected.path().string(), "expected a tensor grad.{}, got none", spec.name);
+}
+
+void refuse_unused_gradients(const SafetensorsFile& expected, const std::set<std::string>& used) {
+  for (const std::string& name : expected.names()) {
+    if (name.starts_with("grad.") && !used.contains(name)) {
+      throw input_error(expected.path().string(), "{} is a gradient of no tensor of the model",
+                        name);
+    }
+  }
+}
+
+void compare_gradients(Decoder& decoder, const SafetensorsFile& expected, VerifyResult& result) {
+  std::set<std::string> used;
+  for (const layers::Binding& binding : layers::bindings(decoder.config, decoder.weights)) {
+    if (binding.parameter == nullptr) continue;
+    layers::finish_gradient(*binding.parameter);
+    const auto [name, first] = locate_gradient(decoder.config, binding.spec, expected);
+    used.insert(name);
+    std::vector<float> values(static_cast<std::size_t>(binding.spec.elements()));
+    if (expected.info(name).elements() < first + binding.spec.elements()) {
+      throw input_error(expected.path().string() + " " + name, "expected at least {} elements",
+                        first + binding.spec.elements());
+    }
+    expected.read_floats(name, values, first);
+    const double difference = relative_difference(binding.gradient(), values);
+    if (difference >= result.gradient_max_rel) {
+      result.gradient_max_rel = difference;
+      result.worst_tensor = binding.spec.name;
+    }
+  }
+  refuse_unused_gradients(expected, used);
+}
+
+double run_step(Decoder& decoder, const Reference& reference, bool defer) {
+  layers::GradientQueue queue;
+  layers::Context context = reference.context;
+  if (defer) context.queue = &queue;
+  const double loss = forward_backward(decoder, context, reference.ids, reference.labels,
+                                       reference.scale, reference.recompute);
+  queue.run();
+  return loss;
+}
+
+OptimizerSection optimizer_of(const Json& steps) {
+  OptimizerSection section;
+  section.lr = steps.at("lr").get<double>();
+  section.betas = {steps.at("betas").at(0).get<double>(), steps.at("betas").at(1).get<double>()};
+  section.eps = steps.at("eps").get<double>();
+  section.weight_decay = steps.at("weight_decay").get<double>();
+  section.clip = steps.at("clip_global_norm").get<double>();
+  section.schedule = LrSchedule::constant;
+  return section;
+}
+
+struct ExpectedSteps {
+  OptimizerSection optimizer;
+  std::vector<double> losses, grad_norms;
+};
+
+ExpectedSteps read_steps(const std::filesystem::path& path) {
+  const Json json = read_json_file(path);
+  try {
+    ExpectedSteps steps{optimizer_of(json), json.at("losses").get<std::vector<double>>(),
+                        json.at("grad_norms").get<std::vector<double>>()};
+    if (steps.losses.size() == steps.grad_norms.size()) return steps;
+  } catch (const Json::exception& error) {
+    throw input_error(path.string(),
+                      "expected lr, betas, eps, weight_decay, clip_global_norm, "
+                      "losses and grad_norms: {}",
+                      error.what());
+  }
+  throw input_error(path.string(), "expected as many grad_norms as losses");
+}
+
+void compare_steps(Decoder& decoder, const Reference& reference, bool defer, VerifyResult& result) {
+  const ExpectedSteps expected = read_steps(reference.folder / "steps.json");
+  const auto count = static_cast<std::int64_t>(expected.losses.size());
+  Optimizer optimizer =
+      make_optimizer(expected.optimizer, count, layers::parameters(decoder.weights));
+  double loss_difference = 0.0, norm_difference = 0.0;
+  for (std::int64_t step = 1; step <= count; ++step) {
+    begin_gradients(optimizer);
+    const double loss = run_step(decoder, reference, defer);
+    const double norm = update(optimizer, step);
+    const auto i = static_cast<std::size_t>(step - 1);
+    loss_difference = std::max(loss_difference, std::abs(loss - expected.losses[i]));
+    norm_difference = std::max(norm_difference, std::abs(norm / expected.grad_norms[i] - 1.0));
+  }
+  result.steps_loss_max_abs = loss_difference;
+  result.steps_grad_norm_max_rel = norm_difference;
+}
+
+bool is_within(const VerifyResult& r, const VerifyTolerance& t) {
+  return r.logits_max_rel <= t.logits && r.hidden_max_rel <= t.logits && r.loss_abs <= t.loss &&
+         r.gradient_max_rel <= t.gradient && r.aux_loss_abs.value_or(0.0) <= t.aux_loss &&
+         r.steps_loss_max_abs.value_or(0.0) <= t.steps_loss;
+}
+
+}  // namespace
+
+VerifyResult verify_against(const std::filesystem::path& folder, const VerifyOptions& options) {
+  const Compute compute = set_up_compute(options.dtype, options.threads);
+  LoadedModel loaded = load_model(folder);
+  Decoder& decoder = loaded.decoder;
+  prepare_for_training(decoder, compute.dtype);
+  Reference reference = read_reference(folder, compute, decoder.config.vocab);
+  reference.recompute = options.recompute;
+  const SafetensorsFile expected(folder / "expected.safetensors");
+
+  VerifyResult result;
+  compare_outputs(decoder, reference, expected, result);
+  const double loss = run_step(decoder, reference, options.defer_weight_gradients);
+  result.loss_abs = std::abs(loss - static_cast<double>(floats(expected, "loss", 1)[0]));
+  compare_gradients(decoder, expected, result);
+  if (std::filesystem::exists(folder / "steps.json")) {
+    compare_steps(decoder, reference, options.defer_weight_gradients, result);
+  }
+  const VerifyTolerance tolerance =
+      compute.dtype == at::kFloat ? VerifyTolerance{} : kBf16Tolerance;
+  result.within_tolerance = is_within(result, tolerance);
+  return result;
+}
+
+}  // namespace moestro::runtime
