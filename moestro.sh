@@ -30,6 +30,7 @@ TORCH_VERSION=2.13.0
 
 say() { printf 'moestro.sh: %s\n' "$*" >&2; }
 fail() { say "$*"; exit 1; }
+reject() { say "$*"; exit 2; }  # wrong arguments
 
 usage() {
   cat <<'HELP'
@@ -120,12 +121,12 @@ run_tests() {
     preset=${2:-}
     shift $(($# < 2 ? $# : 2))
   fi
-  [ $# -eq 0 ] || fail "test takes only --preset NAME, got \"$1\""
+  [ $# -eq 0 ] || reject "test takes only --preset NAME, got \"$1\""
   local select=()
   case $preset in
     release | dev | lean) ;;
     asan | tsan) select=(-L quick) ;;  # sanitizers are slow: only tests that are not
-    *) fail "there is no preset \"$preset\"; there are release, dev, lean, asan, tsan" ;;
+    *) reject "there is no preset \"$preset\"; there are release, dev, lean, asan, tsan" ;;
   esac
   build "$preset"
   ctest --test-dir "build/$preset" -j 2 --output-on-failure "${select[@]}"
@@ -141,7 +142,7 @@ demo() {
 verb=${1:-help}
 [ $# -eq 0 ] || shift
 if [ "$verb" != test ] && [ $# -gt 0 ]; then
-  fail "$verb takes no arguments, got \"$1\""
+  reject "$verb takes no arguments, got \"$1\""
 fi
 case $verb in
   build)
@@ -154,6 +155,6 @@ case $verb in
   help | --help | -h) usage ;;
   *)
     usage >&2
-    fail "there is no verb \"$verb\""
+    reject "there is no verb \"$verb\""
     ;;
 esac

@@ -26,6 +26,7 @@ struct Command {
 /// Errors: input, for an unknown verb, with the nearest one; whatever the verb throws.
 [[nodiscard]] int run(const Arguments& arguments);
 
+/// The verbs, one source file each; the table above says what they do.
 int describe(const Arguments& arguments);
 int train(const Arguments& arguments);
 int verify(const Arguments& arguments);

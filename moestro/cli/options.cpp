@@ -41,8 +41,8 @@ void set_level(const CommonOptions& options) {
 
 void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "print one JSON document and nothing else");
-  CLI::Option* quiet = app.add_flag("--quiet", options.quiet, "print warnings and errors only");
-  app.add_flag("--verbose", options.verbose, "print details, too")->excludes(quiet);
+  app.add_flag("--quiet", options.quiet, "print warnings and errors only");
+  app.add_flag("--verbose", options.verbose, "print details, too");
 }
 
 bool parse(CLI::App& app, const Arguments& arguments, const CommonOptions& options) {
@@ -57,8 +57,11 @@ bool parse(CLI::App& app, const Arguments& arguments, const CommonOptions& optio
     const std::vector<std::string> extras = app.remaining();
     reject_extra(app, extras.empty() ? "--" : extras.front());
   } catch (const CLI::ParseError& error) {
-    throw input_error(app.get_name(), "{}; see {} --help", printable(error.what(), 300),
-                      app.get_name());
+    throw input_error(app.get_name(), "expected other arguments: {}; see {} --help",
+                      printable(error.what(), 300), app.get_name());
+  }
+  if (options.quiet && options.verbose) {
+    throw input_error(app.get_name(), "expected one of --quiet and --verbose, got both; drop one");
   }
   set_level(options);
   return true;

@@ -11,11 +11,13 @@
 #include "moestro/core/field_text.h"
 #include "moestro/core/file.h"
 #include "moestro/core/text.h"
+#include "moestro/core/toml_dots.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;  // a configuration is written by hand
+constexpr std::size_t kMaxDots = 1000;                   // so many nested tables fit the stack
 
 /// One value on its way into an option.
 struct Assignment {
@@ -174,10 +176,15 @@ toml::table parse_toml(std::string_view text, const std::string& file) {
                       kMaxBytes, text.size());
   }
   if (!is_utf8(text)) throw input_error(file, "expected UTF-8 text; save the file as UTF-8");
+  const std::size_t dots = dots_outside_quotes(text);
+  if (dots > kMaxDots) {
+    throw input_error(file, "expected keys of one dot at most, got {} dots; write [sections]",
+                      dots);
+  }
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    throw input_error(at_line(file, error.source()), "expected TOML: {}",
+    throw input_error(at_line(file, error.source()), "expected TOML: {}; correct this line",
                       printable(error.description(), 200));
   }
 }
@@ -195,17 +202,24 @@ void read_section(const FieldSection& section, const toml::table& table, const s
   }
 }
 
+/// The table {value = text}, if the text is one TOML value.
+std::optional<toml::table> one_value(const std::string& text) {
+  if (dots_outside_quotes(text) > kMaxDots) return std::nullopt;
+  try {
+    toml::table parsed = toml::parse("value = " + text);
+    if (parsed.size() == 1 && parsed.contains("value")) return parsed;
+  } catch (const toml::parse_error&) {
+    // A bare word, which the option's own check accepts or rejects.
+  }
+  return std::nullopt;
+}
+
 /// The value of an override: TOML where it parses as one value, else the bare text.
 toml::table override_value(const std::string& text, const Target& target) {
   const bool wants_text =
       std::holds_alternative<std::string*>(target) || std::holds_alternative<PathText>(target);
-  try {
-    toml::table parsed = toml::parse("value = " + text);
-    const bool is_one_value = parsed.size() == 1 && parsed.contains("value");
-    if (is_one_value && (!wants_text || parsed["value"].is_string())) return parsed;
-  } catch (const toml::parse_error&) {
-    // Not TOML: a bare word, which the option's own check accepts or rejects below.
-  }
+  std::optional<toml::table> parsed = one_value(text);
+  if (parsed && (!wants_text || (*parsed)["value"].is_string())) return *std::move(parsed);
   toml::table bare;
   bare.insert("value", text);
   return bare;

@@ -61,6 +61,10 @@ TEST(Command, ReportsMissingArguments) {
   EXPECT_THAT(error_of({"verify"}), HasSubstr("expected a checkpoint or --against DIR"));
 }
 
+TEST(Command, CannotBeQuietAndVerbose) {
+  EXPECT_THAT(error_of({"bench", "gemm", "--quiet", "--verbose"}), HasSubstr("got both"));
+}
+
 TEST(Command, TakesOneValuePerSet) {
   // The run file after --set is no second value of it.
   EXPECT_THAT(error_of({"train", "--set", "train.steps=1", "absent.toml"}),

@@ -1,5 +1,6 @@
 #include "moestro/core/fields.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -266,6 +267,23 @@ TEST(Fields, SurviveMutatedFiles) {
       EXPECT_EQ(error.kind(), ErrorKind::input) << text;
     }
   }
+}
+
+std::string deep_key(std::size_t depth) {
+  std::string key = "a";
+  for (std::size_t i = 1; i < depth; ++i) key += ".a";
+  return key;
+}
+
+TEST(Fields, RejectDeepKeys) {
+  for (const char* form : {"[run]\n{} = 1", "[{}]"}) {
+    EXPECT_THAT(toml_error(fmt::format(fmt::runtime(form), deep_key(200000))),
+                HasSubstr("write [sections]"));
+    EXPECT_THAT(toml_error(fmt::format(fmt::runtime(form), deep_key(900))),
+                HasSubstr("expected a"));
+  }
+  EXPECT_THAT(set_error(fmt::format("run.steps={{{} = 1}}", deep_key(50000))),
+              HasSubstr("a whole number"));
 }
 
 TEST(Fields, RejectDeepNesting) {
