@@ -67,6 +67,7 @@ std::string duration_text(double seconds) {
   constexpr double kLongest = 1e9;  // also what NaN and infinity become
   const auto s = static_cast<std::int64_t>(
       std::isfinite(seconds) ? std::clamp(std::round(seconds), 0.0, kLongest) : kLongest);
+  if (s < 10) return fmt::format("{:.1f}s", std::max(seconds, 0.0));
   if (s < 60) return fmt::format("{}s", s);
   if (s < 3600) return fmt::format("{}m{:02}s", s / 60, s % 60);
   return fmt::format("{}h{:02}m", s / 3600, s / 60 % 60);
@@ -78,7 +79,7 @@ std::string progress_line(const runtime::StepReport& report, std::int64_t last_s
   std::vector<Piece> pieces = {{fmt::format("step {:>{}}/{}", report.step, last.size(), last), 0},
                                {fmt::format("loss {:.4f}", report.loss), 1},
                                {fmt::format("{:.0f} tokens/s", report.tokens_per_second), 3},
-                               {fmt::format("{:.3f} TFLOP/s", report.flops_per_second / 1e12), 6}};
+                               {fmt::format("{:.3g} TFLOP/s", report.flops_per_second / 1e12), 6}};
   if (report.mfu > 0.0) pieces.push_back({fmt::format("MFU {:.1f} %", report.mfu * 100.0), 4});
   if (report.moe) pieces.push_back({fmt::format("load {:.2f}", report.moe->max_over_mean), 5});
   pieces.push_back({"ETA " + duration_text(eta_seconds), 2});

@@ -21,7 +21,7 @@ struct Screen {
 /// Standard error.
 [[nodiscard]] Screen error_screen();
 
-/// "1h02m", "3m20s", "12s".
+/// "1h02m", "3m20s", "12s", "1.5s".
 [[nodiscard]] std::string duration_text(double seconds);
 
 /// One step in at most `width` columns: what matters least is left out first.

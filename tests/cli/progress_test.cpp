@@ -39,7 +39,8 @@ std::string shown(bool is_terminal, std::int64_t steps, double seconds, int widt
 }
 
 TEST(Duration, UsesTheUnitThatFits) {
-  EXPECT_EQ(duration_text(0.4), "0s");
+  EXPECT_EQ(duration_text(0.44), "0.4s");
+  EXPECT_EQ(duration_text(-1.0), "0.0s");
   EXPECT_EQ(duration_text(59.4), "59s");
   EXPECT_EQ(duration_text(200), "3m20s");
   EXPECT_EQ(duration_text(3600 + 125), "1h02m");
@@ -48,7 +49,7 @@ TEST(Duration, UsesTheUnitThatFits) {
 
 TEST(ProgressLine, ShowsEverythingWhereThereIsRoom) {
   EXPECT_EQ(progress_line(report_of(7), 100, 93.0, 200),
-            "step   7/100  loss 2.5000  12345 tokens/s  0.250 TFLOP/s  MFU 71.0 %  load 1.50  "
+            "step   7/100  loss 2.5000  12345 tokens/s  0.25 TFLOP/s  MFU 71.0 %  load 1.50  "
             "ETA 1m33s");
 }
 
