@@ -13,70 +13,81 @@ namespace moestro::kernels {
 namespace {
 
 using internal::BlockRange;
+using internal::BlockSizes;
 using internal::HeadRows;
-using internal::kKeyBlock;
-using internal::kQueryBlock;
 using internal::Purpose;
 using internal::scratch;
 
 /// dot[i] = <out[i], d_out[i]>: what every score's gradient of row i has taken off.
 template <class T>
-[[gnu::always_inline]] inline void row_dots(const Matrix<const T>& out,
-                                            const Matrix<const T>& d_out, float* dot) {
-  const std::int64_t width = out.cols;
-  for (std::int64_t i = 0; i < out.rows; ++i) {
-    const T* a = out.data + i * out.stride;
-    const T* b = d_out.data + i * d_out.stride;
+[[gnu::always_inline]] inline void row_dots(std::int64_t rows, const HeadRows<const T>& out,
+                                            const HeadRows<const T>& d_out, std::int64_t begin,
+                                            float* dot) {
+  const std::int64_t width = out.head_dim;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    const T* a = out.row(begin + i);
+    const T* b = d_out.row(begin + i);
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t j = 0; j < width; ++j) sum += to_float(a[j]) * to_float(b[j]);
     dot[i] = sum;
   }
 }
-MOESTRO_CLONES void dots(const Matrix<const float>& out, const Matrix<const float>& d_out,
-                         float* dot) {
-  row_dots(out, d_out, dot);
+MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const float>& out,
+                         const HeadRows<const float>& d_out, std::int64_t begin, float* dot) {
+  row_dots(rows, out, d_out, begin, dot);
 }
-MOESTRO_CLONES void dots(const Matrix<const bf16>& out, const Matrix<const bf16>& d_out,
-                         float* dot) {
-  row_dots(out, d_out, dot);
+MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const bf16>& out,
+                         const HeadRows<const bf16>& d_out, std::int64_t begin, float* dot) {
+  row_dots(rows, out, d_out, begin, dot);
 }
 
 /// Scores of a block, gradients of its probabilities, and what both become (in f32 in place).
 template <class T>
 struct ScoreBlock {
-  float* scores;           // [kQueryBlock, kKeyBlock]
+  float* scores;           // [rows, keys], packed
   float* d_probabilities;  // the same
   T* probabilities;        // the same
   T* d_scores;             // the same
-  const float* log_sum_exp;
-  const float* dot;
+  float* log_sum_exp;      // [rows]
+  float* dot;              // [rows]
 };
 
-/// p = e^(score * scale - lse), d_score = p * (d_p - dot) * scale; zeros where not visible.
+/// One row's visible part, in place: score to p = e^(score * scale - lse), gradient of p to
+/// gradient of the score, p * (d_p - dot) * scale.
+[[gnu::always_inline]] inline void differentiate_row(std::int64_t count, float scale, float lse,
+                                                     float dot, float* score, float* d) {
+#pragma omp simd
+  for (std::int64_t j = 0; j < count; ++j) {
+    const float p = exp_fast(score[j] * scale - lse);
+    score[j] = p;
+    d[j] = p * (d[j] - dot) * scale;
+  }
+}
+
+/// Rounds a row's visible part and writes zeros beside it.
+template <class T>
+[[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
+                                             std::int64_t last, const float* x, T* out) {
+  std::fill_n(out, first, T{});
+  if constexpr (!std::is_same_v<T, float>) {
+#pragma omp simd
+    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(x[j]);
+  }
+  std::fill_n(out + last, range.keys - last, T{});
+}
+
 template <class T>
 [[gnu::always_inline]] inline void differentiate(const BlockRange& range, float scale,
-                                                 const ScoreBlock<T> block) {
-  for (std::int64_t i = 0; i < range.queries; ++i) {
-    const std::int64_t first = range.first(i);
-    const std::int64_t last = range.last(i);
-    const float lse = block.log_sum_exp[i];
-    const float dot = block.dot[i];
-    const float* score = block.scores + i * kKeyBlock;
-    const float* d_p = block.d_probabilities + i * kKeyBlock;
-    T* p = block.probabilities + i * kKeyBlock;
-    T* d_score = block.d_scores + i * kKeyBlock;
-    std::fill_n(p, first, T{});
-    std::fill_n(d_score, first, T{});
-#pragma omp simd
-    for (std::int64_t j = first; j < last; ++j) {
-      const float probability = exp_fast(score[j] * scale - lse);
-      const float slope = probability * (d_p[j] - dot) * scale;
-      p[j] = from_float<T>(probability);
-      d_score[j] = from_float<T>(slope);
-    }
-    std::fill_n(p + last, range.keys - last, T{});
-    std::fill_n(d_score + last, range.keys - last, T{});
+                                                 const ScoreBlock<T>& block) {
+  for (std::int64_t row = 0; row < range.rows(); ++row) {
+    const std::int64_t first = range.first(row % range.queries);
+    const std::int64_t last = range.last(row % range.queries);
+    const std::int64_t at = row * range.keys;
+    differentiate_row(last - first, scale, block.log_sum_exp[row], block.dot[row],
+                      block.scores + at + first, block.d_probabilities + at + first);
+    write_row(range, first, last, block.scores + at, block.probabilities + at);
+    write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }
 }
 MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
@@ -92,113 +103,128 @@ MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
 template <class T>
 struct Work {
   ScoreBlock<T> block;
-  float* dot;  // [kQueryBlock]
-  float* d_q;  // [kQueryBlock, head_dim]
+  T* q;        // [rows, head_dim], stacked
+  T* d_out;    // the same
+  float* d_q;  // the same
   float* d_k;  // [seq, head_dim]
   float* d_v;  // [seq, head_dim]
 };
 
 template <class T>
-Work<T> work_of(const AttentionShape& shape) {
-  constexpr std::int64_t kScores = kQueryBlock * kKeyBlock;
+Work<T> work_of(const AttentionShape& shape, const BlockSizes& sizes) {
+  const std::int64_t rows = sizes.rows();
+  const std::int64_t scores = rows * sizes.keys;
   ScoreBlock<T> block{};
-  block.scores = scratch<float>(Purpose::scores, kScores);
-  block.d_probabilities = scratch<float>(Purpose::score_gradients, kScores);
+  block.scores = scratch<float>(Purpose::scores, scores);
+  block.d_probabilities = scratch<float>(Purpose::score_gradients, scores);
   if constexpr (std::is_same_v<T, float>) {
     block.probabilities = block.scores;
     block.d_scores = block.d_probabilities;
   } else {
-    block.probabilities = scratch<T>(Purpose::probabilities, kScores);
-    block.d_scores = scratch<T>(Purpose::score_gradients_rounded, kScores);
+    block.probabilities = scratch<T>(Purpose::probabilities, scores);
+    block.d_scores = scratch<T>(Purpose::score_gradients_rounded, scores);
   }
-  auto* dot = scratch<float>(Purpose::row_statistics, kQueryBlock);
-  block.dot = dot;
-  return {block, dot, scratch<float>(Purpose::head_out, kQueryBlock * shape.head_dim),
+  block.log_sum_exp = scratch<float>(Purpose::row_statistics, 2 * rows);
+  block.dot = block.log_sum_exp + rows;
+  return {block,
+          scratch<T>(Purpose::head_queries, rows * shape.head_dim),
+          scratch<T>(Purpose::head_out_gradients, rows * shape.head_dim),
+          scratch<float>(Purpose::head_out, rows * shape.head_dim),
           scratch<float>(Purpose::head_keys, shape.seq * shape.head_dim),
           scratch<float>(Purpose::head_values, shape.seq * shape.head_dim)};
 }
 
-/// The inputs and outputs of one query head and the key-value head it reads.
-template <class T>
-struct Heads {
-  HeadRows<const T> q, k, v, out, d_out;
-  HeadRows<T> d_q;
-  const float* log_sum_exp;
-};
-
 template <class T>
 void store(const HeadRows<T>& head, std::int64_t begin, std::int64_t rows, const float* values) {
   for (std::int64_t i = 0; i < rows; ++i) {
-    internal::convert(head.head_dim, values + i * head.head_dim,
-                      head.data + (begin + i) * head.stride);
+    internal::convert(head.head_dim, values + i * head.head_dim, head.row(begin + i));
   }
 }
 
+/// What one (batch, kv head) reads and writes.
 template <class T>
-void backward_key_block(const AttentionShape& shape, const Heads<T>& heads, const BlockRange& range,
-                        const Work<T>& work, bool is_first) {
-  const std::int64_t width = shape.head_dim;
-  const auto q = heads.q.rows(range.query, range.queries);
-  const auto d_out = heads.d_out.rows(range.query, range.queries);
-  const auto k = heads.k.rows(range.key, range.keys);
-  const auto v = heads.v.rows(range.key, range.keys);
-  const ScoreBlock<T>& block = work.block;
-  gemm(q, transposed(k), rows_of(block.scores, range.queries, range.keys, kKeyBlock));
-  gemm(d_out, transposed(v), rows_of(block.d_probabilities, range.queries, range.keys, kKeyBlock));
-  differentiate_block(range, shape.scale, block);
-  const auto p = rows_of<const T>(block.probabilities, range.queries, range.keys, kKeyBlock);
-  const auto d_scores = rows_of<const T>(block.d_scores, range.queries, range.keys, kKeyBlock);
-  gemm(transposed(p), d_out, rows_of(work.d_v + range.key * width, range.keys, width), true);
-  gemm(transposed(d_scores), q, rows_of(work.d_k + range.key * width, range.keys, width), true);
-  gemm(d_scores, k, rows_of(work.d_q, range.queries, width), !is_first);
-}
-
-template <class T>
-void backward_query_block(const AttentionShape& shape, const Heads<T>& heads, std::int64_t query,
-                          Work<T> work) {
-  const std::int64_t end = std::min(shape.seq, query + kQueryBlock);
-  const std::int64_t queries = end - query;
-  dots(heads.out.rows(query, queries), heads.d_out.rows(query, queries), work.dot);
-  work.block.log_sum_exp = heads.log_sum_exp + query;
-  bool is_first = true;
-  internal::for_key_blocks(shape, query, end, [&](const BlockRange& range) {
-    backward_key_block(shape, heads, range, work, is_first);
-    is_first = false;
-  });
-  store(heads.d_q, query, queries, work.d_q);
-}
-
-template <class T>
-struct Problem {
+struct Group {
+  const AttentionShape& shape;
+  BlockSizes sizes;
+  std::int64_t batch;
+  std::int64_t kv_head;
   const T* qkv;
   const T* out;
   const float* log_sum_exp;
   const T* d_out;
   T* d_qkv;
+
+  [[nodiscard]] std::int64_t head(std::int64_t h) const { return kv_head * sizes.group + h; }
+  [[nodiscard]] std::int64_t key_head() const { return shape.heads + kv_head; }
+  [[nodiscard]] std::int64_t value_head() const { return shape.heads + shape.kv_heads + kv_head; }
 };
+
+template <class T>
+void backward_key_block(const Group<T>& g, const BlockRange& range, const Work<T>& work,
+                        bool is_first) {
+  const std::int64_t width = g.shape.head_dim;
+  const std::int64_t rows = range.rows();
+  const auto k = internal::packed_head(g.shape, g.qkv, g.batch, g.key_head());
+  const auto v = internal::packed_head(g.shape, g.qkv, g.batch, g.value_head());
+  const auto keys = k.rows(range.key, range.keys);
+  const auto q = rows_of<const T>(work.q, rows, width);
+  const auto d_out = rows_of<const T>(work.d_out, rows, width);
+  const ScoreBlock<T>& block = work.block;
+  gemm(q, transposed(keys), rows_of(block.scores, rows, range.keys));
+  gemm(d_out, transposed(v.rows(range.key, range.keys)),
+       rows_of(block.d_probabilities, rows, range.keys));
+  differentiate_block(range, g.shape.scale, block);
+  const auto p = rows_of<const T>(block.probabilities, rows, range.keys);
+  const auto d_scores = rows_of<const T>(block.d_scores, rows, range.keys);
+  gemm(transposed(p), d_out, rows_of(work.d_v + range.key * width, range.keys, width), true);
+  gemm(transposed(d_scores), q, rows_of(work.d_k + range.key * width, range.keys, width), true);
+  gemm(d_scores, keys, rows_of(work.d_q, rows, width), !is_first);
+}
+
+template <class T>
+void stack_queries(const Group<T>& g, std::int64_t query, std::int64_t queries,
+                   const Work<T>& work) {
+  for (std::int64_t h = 0; h < g.sizes.group; ++h) {
+    const std::int64_t at = h * queries;
+    const auto d_out = internal::out_head(g.shape, g.d_out, g.batch, g.head(h));
+    internal::copy_head_rows(internal::packed_head(g.shape, g.qkv, g.batch, g.head(h)), query,
+                             queries, work.q + at * g.shape.head_dim);
+    internal::copy_head_rows(d_out, query, queries, work.d_out + at * g.shape.head_dim);
+    dots(queries, internal::out_head(g.shape, g.out, g.batch, g.head(h)), d_out, query,
+         work.block.dot + at);
+    std::copy_n(g.log_sum_exp + (g.batch * g.shape.heads + g.head(h)) * g.shape.seq + query,
+                queries, work.block.log_sum_exp + at);
+  }
+}
+
+template <class T>
+void backward_query_block(const Group<T>& g, std::int64_t query, const Work<T>& work) {
+  const std::int64_t end = std::min(g.shape.seq, query + g.sizes.queries);
+  const std::int64_t queries = end - query;
+  stack_queries(g, query, queries, work);
+  bool is_first = true;
+  internal::for_key_blocks(g.shape, g.sizes, query, end, [&](const BlockRange& range) {
+    backward_key_block(g, range, work, is_first);
+    is_first = false;
+  });
+  for (std::int64_t h = 0; h < g.sizes.group; ++h) {
+    store(internal::packed_head(g.shape, g.d_qkv, g.batch, g.head(h)), query, queries,
+          work.d_q + h * queries * g.shape.head_dim);
+  }
+}
 
 /// All query heads of one key-value head: only this call writes its d_k and d_v.
 template <class T>
-void backward_group(const AttentionShape& shape, const Problem<T>& problem, std::int64_t batch,
-                    std::int64_t kv_head) {
-  const Work<T> work = work_of<T>(shape);
-  std::fill_n(work.d_k, shape.seq * shape.head_dim, 0.0F);
-  std::fill_n(work.d_v, shape.seq * shape.head_dim, 0.0F);
-  const std::int64_t group = shape.heads / shape.kv_heads;
-  for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
-    const Heads<T> heads{internal::query_head(shape, problem.qkv, batch, head),
-                         internal::key_head(shape, problem.qkv, batch, kv_head),
-                         internal::value_head(shape, problem.qkv, batch, kv_head),
-                         internal::out_head(shape, problem.out, batch, head),
-                         internal::out_head(shape, problem.d_out, batch, head),
-                         internal::query_head(shape, problem.d_qkv, batch, head),
-                         problem.log_sum_exp + (batch * shape.heads + head) * shape.seq};
-    for (std::int64_t query = 0; query < shape.seq; query += kQueryBlock) {
-      backward_query_block(shape, heads, query, work);
-    }
+void backward_group(const Group<T>& g) {
+  const AttentionShape& s = g.shape;
+  const Work<T> work = work_of<T>(s, g.sizes);
+  std::fill_n(work.d_k, s.seq * s.head_dim, 0.0F);
+  std::fill_n(work.d_v, s.seq * s.head_dim, 0.0F);
+  for (std::int64_t query = 0; query < s.seq; query += g.sizes.queries) {
+    backward_query_block(g, query, work);
   }
-  store(internal::key_head(shape, problem.d_qkv, batch, kv_head), 0, shape.seq, work.d_k);
-  store(internal::value_head(shape, problem.d_qkv, batch, kv_head), 0, shape.seq, work.d_v);
+  store(internal::packed_head(s, g.d_qkv, g.batch, g.key_head()), 0, s.seq, work.d_k);
+  store(internal::packed_head(s, g.d_qkv, g.batch, g.value_head()), 0, s.seq, work.d_v);
 }
 
 }  // namespace
@@ -207,10 +233,11 @@ template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* d_out, T* d_qkv) {
   internal::check_attention(shape);
-  const Problem<T> problem{qkv, out, log_sum_exp, d_out, d_qkv};
+  const BlockSizes sizes = internal::block_sizes(shape);
   parallel_for(shape.batch * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      backward_group(shape, problem, i / shape.kv_heads, i % shape.kv_heads);
+      backward_group(Group<T>{shape, sizes, i / shape.kv_heads, i % shape.kv_heads, qkv, out,
+                              log_sum_exp, d_out, d_qkv});
     }
   });
 }

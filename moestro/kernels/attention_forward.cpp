@@ -3,7 +3,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "moestro/core/error.h"
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/clones.h"
 #include "moestro/kernels/internal/attention_block.h"
@@ -12,85 +11,81 @@
 #include "moestro/kernels/vector_math.h"
 
 namespace moestro::kernels {
-namespace internal {
-
-void check_attention(const AttentionShape& s) {
-  MOESTRO_CHECK(s.batch >= 0 && s.seq >= 0 && s.head_dim > 0 && s.heads > 0 && s.kv_heads > 0 &&
-                    s.heads % s.kv_heads == 0 && s.window >= 0,
-                "attention: batch {}, seq {}, {} heads, {} kv heads, head_dim {}, window {}",
-                s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, s.window);
-}
-
-}  // namespace internal
-
 namespace {
 
 using internal::BlockRange;
-using internal::kKeyBlock;
-using internal::kQueryBlock;
+using internal::BlockSizes;
+using internal::HeadRows;
 using internal::Purpose;
 using internal::scratch;
 
 constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
 
-/// Running softmax of a block of queries.
+/// Running softmax of a block's rows.
 struct RowState {
   float* peak;     // largest scaled score so far
   float* sum;      // sum of e^(score - peak)
   float* rescale;  // what the last block makes of earlier sums: e^(old peak - new peak)
 };
 
-/// Scores of one row to probabilities e^(score * scale - peak); zeros outside [first, last).
-template <class T>
-[[gnu::always_inline]] inline float exponentiate(std::int64_t keys, std::int64_t first,
-                                                 std::int64_t last, float scale, float peak,
-                                                 const float* scores, T* probabilities) {
+/// Scores of one row to probabilities e^(score * scale - peak) in place; returns their sum.
+[[gnu::always_inline]] inline float exponentiate(std::int64_t count, float scale, float peak,
+                                                 float* scores) {
   float sum = 0.0F;
-  std::fill_n(probabilities, first, T{});
 #pragma omp simd reduction(+ : sum)
-  for (std::int64_t j = first; j < last; ++j) {
+  for (std::int64_t j = 0; j < count; ++j) {
     const float p = exp_fast(scores[j] * scale - peak);
     sum += p;
-    probabilities[j] = from_float<T>(p);
+    scores[j] = p;
   }
-  std::fill_n(probabilities + last, keys - last, T{});
   return sum;
 }
 
-/// One row's step of the online softmax. A row without a visible key in this block stays as it was.
+/// One row's step of the online softmax over its visible scores. A row that sees nothing in this
+/// block stays as it was.
+[[gnu::always_inline]] inline void update_row(std::int64_t count, float scale, float* scores,
+                                              std::int64_t row, const RowState& state) {
+  state.rescale[row] = 1.0F;
+  if (count <= 0) return;
+  const float before = state.peak[row];
+  const float peak = larger(largest_of(count, scores) * scale, before);
+  const float rescale = exp_fast(before - peak);
+  state.sum[row] = state.sum[row] * rescale + exponentiate(count, scale, peak, scores);
+  state.peak[row] = peak;
+  state.rescale[row] = rescale;
+}
+
+/// Writes a row of probabilities with zeros where nothing is visible. Rounding is a pass of its
+/// own: together with the exponential it would run on half as many lanes.
 template <class T>
-[[gnu::always_inline]] inline void update_row(const BlockRange& range, std::int64_t i, float scale,
-                                              const float* scores, T* probabilities,
-                                              const RowState& state) {
-  const std::int64_t first = range.first(i);
-  const std::int64_t last = range.last(i);
-  state.rescale[i] = 1.0F;
-  if (first >= last) {
-    std::fill_n(probabilities, range.keys, T{});
-    return;
+[[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
+                                             std::int64_t last, const float* p, T* out) {
+  std::fill_n(out, first, T{});
+  if constexpr (!std::is_same_v<T, float>) {
+#pragma omp simd
+    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(p[j]);
   }
-  const float best = largest_of(last - first, scores + first);
-  const float peak = larger(best * scale, state.peak[i]);
-  state.rescale[i] = exp_fast(state.peak[i] - peak);
-  const float sum = exponentiate(range.keys, first, last, scale, peak, scores, probabilities);
-  state.sum[i] = state.sum[i] * state.rescale[i] + sum;
-  state.peak[i] = peak;
+  std::fill_n(out + last, range.keys - last, T{});
 }
 
 template <class T>
-[[gnu::always_inline]] inline void update_block(const BlockRange& range, float scale,
-                                                const float* scores, T* probabilities,
-                                                const RowState& state) {
-  for (std::int64_t i = 0; i < range.queries; ++i) {
-    update_row(range, i, scale, scores + i * kKeyBlock, probabilities + i * kKeyBlock, state);
+[[gnu::always_inline]] inline void update_block(const BlockRange& range, float scale, float* scores,
+                                                T* probabilities, const RowState& state) {
+  for (std::int64_t row = 0; row < range.rows(); ++row) {
+    const std::int64_t first = range.first(row % range.queries);
+    const std::int64_t last = range.last(row % range.queries);
+    float* row_scores = scores + row * range.keys;
+    update_row(last - first, scale, row_scores + first, row, state);
+    write_row(range, first, last, row_scores, probabilities + row * range.keys);
   }
 }
 
-MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, const float* scores,
+/// scores and probabilities may be the same memory for T = float.
+MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* scores,
                                    float* probabilities, const RowState& state) {
   update_block(range, scale, scores, probabilities, state);
 }
-MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, const float* scores,
+MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* scores,
                                    bf16* probabilities, const RowState& state) {
   update_block(range, scale, scores, probabilities, state);
 }
@@ -98,83 +93,115 @@ MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, const f
 MOESTRO_CLONES void rescale_rows(std::int64_t rows, std::int64_t width, const float* factor,
                                  float* sums) {
   for (std::int64_t i = 0; i < rows; ++i) {
-    if (factor[i] == 1.0F) continue;
+    const float f = factor[i];
+    if (f == 1.0F) continue;
 #pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) sums[i * width + j] *= factor[i];
+    for (std::int64_t j = 0; j < width; ++j) sums[i * width + j] *= f;
   }
 }
 
 template <class T>
-[[gnu::always_inline]] inline void normalise(const Matrix<T>& out, const float* sums,
+[[gnu::always_inline]] inline void normalise(std::int64_t rows, const HeadRows<T>& out,
+                                             std::int64_t query, const float* sums,
                                              const float* total) {
-  for (std::int64_t i = 0; i < out.rows; ++i) {
+  for (std::int64_t i = 0; i < rows; ++i) {
     const float inverse = 1.0F / total[i];
+    const float* from = sums + i * out.head_dim;
+    T* to = out.row(query + i);
 #pragma omp simd
-    for (std::int64_t j = 0; j < out.cols; ++j) {
-      out.data[i * out.stride + j] = from_float<T>(sums[i * out.cols + j] * inverse);
-    }
+    for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from_float<T>(from[j] * inverse);
   }
 }
-MOESTRO_CLONES void write_out(const Matrix<float>& out, const float* sums, const float* total) {
-  normalise(out, sums, total);
+MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<float>& out, std::int64_t query,
+                              const float* sums, const float* total) {
+  normalise(rows, out, query, sums, total);
 }
-MOESTRO_CLONES void write_out(const Matrix<bf16>& out, const float* sums, const float* total) {
-  normalise(out, sums, total);
+MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<bf16>& out, std::int64_t query,
+                              const float* sums, const float* total) {
+  normalise(rows, out, query, sums, total);
 }
 
-/// Work memory of one query block.
+/// Work memory of one block of queries.
 template <class T>
 struct Work {
-  float* scores;     // [kQueryBlock, kKeyBlock]
+  T* q;              // [rows, head_dim], stacked
+  float* scores;     // [rows, keys] of a block, packed
   T* probabilities;  // the same; in f32 the same memory
-  float* out;        // [kQueryBlock, head_dim]
-  RowState state;    // [kQueryBlock] each
+  float* out;        // [rows, head_dim]
+  RowState state;    // [rows] each
 };
 
 template <class T>
-Work<T> work_of(std::int64_t head_dim) {
-  auto* scores = scratch<float>(Purpose::scores, kQueryBlock * kKeyBlock);
-  auto* statistics = scratch<float>(Purpose::row_statistics, 3 * kQueryBlock);
+Work<T> work_of(const BlockSizes& sizes, std::int64_t head_dim) {
+  const std::int64_t rows = sizes.rows();
+  auto* scores = scratch<float>(Purpose::scores, rows * sizes.keys);
+  auto* statistics = scratch<float>(Purpose::row_statistics, 3 * rows);
   T* probabilities = nullptr;
   if constexpr (std::is_same_v<T, float>) {
     probabilities = scores;
   } else {
-    probabilities = scratch<T>(Purpose::probabilities, kQueryBlock * kKeyBlock);
+    probabilities = scratch<T>(Purpose::probabilities, rows * sizes.keys);
   }
-  return {scores,
+  return {scratch<T>(Purpose::head_queries, rows * head_dim),
+          scores,
           probabilities,
-          scratch<float>(Purpose::head_out, kQueryBlock * head_dim),
-          {statistics, statistics + kQueryBlock, statistics + 2 * kQueryBlock}};
+          scratch<float>(Purpose::head_out, rows * head_dim),
+          {statistics, statistics + rows, statistics + 2 * rows}};
+}
+
+/// Where a block of queries is, and what it reads and writes.
+template <class T>
+struct Problem {
+  const AttentionShape& shape;
+  BlockSizes sizes;
+  const T* qkv;
+  T* out;
+  float* log_sum_exp;
+};
+
+template <class T>
+void attend(const Problem<T>& p, const Work<T>& work, std::int64_t batch, std::int64_t kv_head,
+            std::int64_t query, std::int64_t end) {
+  const AttentionShape& s = p.shape;
+  const auto k = internal::packed_head(s, p.qkv, batch, s.heads + kv_head);
+  const auto v = internal::packed_head(s, p.qkv, batch, s.heads + s.kv_heads + kv_head);
+  const std::int64_t rows = p.sizes.group * (end - query);
+  const auto q = rows_of<const T>(work.q, rows, s.head_dim);
+  const auto sums = rows_of(work.out, rows, s.head_dim);
+  bool is_first = true;
+  internal::for_key_blocks(s, p.sizes, query, end, [&](const BlockRange& range) {
+    gemm(q, transposed(k.rows(range.key, range.keys)), rows_of(work.scores, rows, range.keys));
+    update_softmax(range, s.scale, work.scores, work.probabilities, work.state);
+    if (!is_first) rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
+    gemm(rows_of<const T>(work.probabilities, rows, range.keys), v.rows(range.key, range.keys),
+         sums, !is_first);
+    is_first = false;
+  });
 }
 
 template <class T>
-void attend_block(const AttentionShape& shape, const T* qkv, std::int64_t batch, std::int64_t head,
-                  std::int64_t query, T* out, float* log_sum_exp) {
-  const std::int64_t end = std::min(shape.seq, query + kQueryBlock);
+void forward_block(const Problem<T>& p, std::int64_t batch, std::int64_t kv_head,
+                   std::int64_t query) {
+  const AttentionShape& s = p.shape;
+  const std::int64_t end = std::min(s.seq, query + p.sizes.queries);
   const std::int64_t queries = end - query;
-  const std::int64_t kv_head = head * shape.kv_heads / shape.heads;
-  const auto q = internal::query_head(shape, qkv, batch, head).rows(query, queries);
-  const auto k = internal::key_head(shape, qkv, batch, kv_head);
-  const auto v = internal::value_head(shape, qkv, batch, kv_head);
-  const Work<T> work = work_of<T>(shape.head_dim);
-  std::fill_n(work.state.peak, queries, kNothingSeen);
-  std::fill_n(work.state.sum, queries, 0.0F);
-  const auto sums = rows_of(work.out, queries, shape.head_dim);
-  bool is_first = true;
-  internal::for_key_blocks(shape, query, end, [&](const BlockRange& range) {
-    const auto scores = rows_of(work.scores, queries, range.keys, kKeyBlock);
-    gemm(q, transposed(k.rows(range.key, range.keys)), scores);
-    update_softmax(range, shape.scale, work.scores, work.probabilities, work.state);
-    if (!is_first) rescale_rows(queries, shape.head_dim, work.state.rescale, work.out);
-    const Matrix<const T> p = rows_of<const T>(work.probabilities, queries, range.keys, kKeyBlock);
-    gemm(p, v.rows(range.key, range.keys), sums, !is_first);
-    is_first = false;
-  });
-  write_out(internal::out_head(shape, out, batch, head).rows(query, queries), work.out,
-            work.state.sum);
-  float* lse = log_sum_exp + (batch * shape.heads + head) * shape.seq + query;
-  for (std::int64_t i = 0; i < queries; ++i) {
-    lse[i] = work.state.peak[i] + std::log(work.state.sum[i]);
+  const std::int64_t group = p.sizes.group;
+  const Work<T> work = work_of<T>(p.sizes, s.head_dim);
+  for (std::int64_t h = 0; h < group; ++h) {
+    internal::copy_head_rows(internal::packed_head(s, p.qkv, batch, kv_head * group + h), query,
+                             queries, work.q + h * queries * s.head_dim);
+  }
+  std::fill_n(work.state.peak, group * queries, kNothingSeen);
+  std::fill_n(work.state.sum, group * queries, 0.0F);
+  attend(p, work, batch, kv_head, query, end);
+  for (std::int64_t h = 0; h < group; ++h) {
+    const std::int64_t head = kv_head * group + h;
+    const float* peak = work.state.peak + h * queries;
+    const float* sum = work.state.sum + h * queries;
+    write_out(queries, internal::out_head(s, p.out, batch, head), query,
+              work.out + h * queries * s.head_dim, sum);
+    float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
+    for (std::int64_t i = 0; i < queries; ++i) lse[i] = peak[i] + std::log(sum[i]);
   }
 }
 
@@ -183,12 +210,13 @@ void attend_block(const AttentionShape& shape, const T* qkv, std::int64_t batch,
 template <class T>
 void attention_forward(const AttentionShape& shape, const T* qkv, T* out, float* log_sum_exp) {
   internal::check_attention(shape);
-  const std::int64_t blocks = (shape.seq + kQueryBlock - 1) / kQueryBlock;
-  parallel_for(shape.batch * shape.heads * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
+  const Problem<T> problem{shape, internal::block_sizes(shape), qkv, out, log_sum_exp};
+  const std::int64_t blocks = (shape.seq + problem.sizes.queries - 1) / problem.sizes.queries;
+  parallel_for(shape.batch * shape.kv_heads * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t head = i / blocks % shape.heads;
-      const std::int64_t batch = i / (blocks * shape.heads);
-      attend_block(shape, qkv, batch, head, i % blocks * kQueryBlock, out, log_sum_exp);
+      const std::int64_t block = blocks - 1 - i % blocks;  // the longest first
+      forward_block(problem, i / blocks / shape.kv_heads, i / blocks % shape.kv_heads,
+                    block * problem.sizes.queries);
     }
   });
 }

@@ -15,8 +15,10 @@ namespace moestro::kernels {
   constexpr float kLog2e = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
-  constexpr float kRounder = 12582912.0F;  // 1.5 * 2^23: adding it rounds to a whole number
-  constexpr std::uint32_t kRounderBits = 0x4B400000U;
+  // Adding 1.5 * 2^23 rounds to a whole number n, kept in the lowest bits; the 127 beside it makes
+  // these bits the exponent field of 2^n, once shifted into place.
+  constexpr float kRounder = 12582912.0F + 127.0F;
+  constexpr unsigned kMantissaBits = 23;
   x = x < kLowest ? kLowest : x;
   x = x > kHighest ? kHighest : x;
   const float shifted = x * kLog2e + kRounder;
@@ -29,8 +31,7 @@ namespace moestro::kernels {
   p = p * f + 1.6666665459e-1F;
   p = p * f + 5.0000001201e-1F;
   p = p * f * f + f + 1.0F;
-  const std::uint32_t exponent = std::bit_cast<std::uint32_t>(shifted) - kRounderBits + 127U;
-  return p * std::bit_cast<float>(exponent << 23U);
+  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << kMantissaBits);
 }
 
 /// 1 / (1 + e^-x).

@@ -1,28 +1,40 @@
 #pragma once
-// What attention's two directions share: how q | k | v rows are cut into blocks of scores, and
-// which scores of a block are visible.
+// What attention's two directions share: how a sequence is cut into blocks of scores, and which
+// scores of a block are visible. All query heads that read one key-value head are stacked: row
+// h * queries + i of a block is query i of the group's head h, so that keys and values are packed
+// once for the whole group, and their gradients are summed inside one product.
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/gemm.h"
 
 namespace moestro::kernels::internal {
 
-// One block's scores, probabilities and operands fit a second-level cache of 1 MiB.
-constexpr std::int64_t kQueryBlock = 128;
-constexpr std::int64_t kKeyBlock = 512;
+/// Sizes of a block, chosen by shape alone.
+struct BlockSizes {
+  std::int64_t group = 1;    // query heads per key-value head
+  std::int64_t queries = 0;  // at most, of each head
+  std::int64_t keys = 0;     // at most
 
-/// Scores of queries [query, query + queries) against keys [key, key + keys) of one sequence.
+  [[nodiscard]] std::int64_t rows() const { return group * queries; }
+};
+[[nodiscard]] BlockSizes block_sizes(const AttentionShape& shape);
+
+/// One block: queries [query, query + queries) of every head of a group against keys
+/// [key, key + keys) of the same sequence.
 struct BlockRange {
+  std::int64_t group = 1;
   std::int64_t query = 0;
   std::int64_t queries = 0;
   std::int64_t key = 0;
   std::int64_t keys = 0;
   std::int64_t window = 0;  // as in AttentionShape
 
-  /// Visible keys of local query i, as local columns [first, last).
+  [[nodiscard]] std::int64_t rows() const { return group * queries; }
+  /// Visible keys of query i of the block, as columns [first, last).
   [[nodiscard]] std::int64_t last(std::int64_t i) const {
     return std::clamp<std::int64_t>(query + i + 1 - key, 0, keys);
   }
@@ -32,47 +44,37 @@ struct BlockRange {
   }
 };
 
-/// The first key any query from `query` on can see.
-[[nodiscard]] inline std::int64_t first_key(const AttentionShape& shape, std::int64_t query) {
-  return shape.window <= 0 ? 0 : std::max<std::int64_t>(0, query + 1 - shape.window);
-}
-
 /// Calls body(range) for the key blocks that queries [query, end) see, in order.
 template <class Body>
-void for_key_blocks(const AttentionShape& shape, std::int64_t query, std::int64_t end,
-                    const Body& body) {
-  for (std::int64_t key = first_key(shape, query); key < end; key += kKeyBlock) {
-    body(BlockRange{query, end - query, key, std::min(kKeyBlock, end - key), shape.window});
+void for_key_blocks(const AttentionShape& shape, const BlockSizes& sizes, std::int64_t query,
+                    std::int64_t end, const Body& body) {
+  const std::int64_t first =
+      shape.window <= 0 ? 0 : std::max<std::int64_t>(0, query + 1 - shape.window);
+  for (std::int64_t key = first; key < end; key += sizes.keys) {
+    body(BlockRange{sizes.group, query, end - query, key, std::min(sizes.keys, end - key),
+                    shape.window});
   }
 }
 
-/// Rows of one head inside the packed activations.
+/// Rows of one head inside packed activations.
 template <class T>
 struct HeadRows {
   T* data = nullptr;
   std::int64_t stride = 0;
   std::int64_t head_dim = 0;
 
+  [[nodiscard]] T* row(std::int64_t i) const { return data + i * stride; }
   /// Rows [begin, begin + count) as a matrix [count, head_dim].
   [[nodiscard]] Matrix<T> rows(std::int64_t begin, std::int64_t count) const {
-    return rows_of(data + begin * stride, count, head_dim, stride);
+    return rows_of(row(begin), count, head_dim, stride);
   }
 };
 
+/// Head number `head` of a row of q | k | v: k heads follow the q heads, v heads the k heads.
 template <class T>
-[[nodiscard]] HeadRows<T> query_head(const AttentionShape& s, T* qkv, std::int64_t batch,
-                                     std::int64_t head) {
+[[nodiscard]] HeadRows<T> packed_head(const AttentionShape& s, T* qkv, std::int64_t batch,
+                                      std::int64_t head) {
   return {qkv + batch * s.seq * s.row() + head * s.head_dim, s.row(), s.head_dim};
-}
-template <class T>
-[[nodiscard]] HeadRows<T> key_head(const AttentionShape& s, T* qkv, std::int64_t batch,
-                                   std::int64_t kv_head) {
-  return query_head(s, qkv, batch, s.heads + kv_head);
-}
-template <class T>
-[[nodiscard]] HeadRows<T> value_head(const AttentionShape& s, T* qkv, std::int64_t batch,
-                                     std::int64_t kv_head) {
-  return query_head(s, qkv, batch, s.heads + s.kv_heads + kv_head);
 }
 /// A head of `out` or `d_out`.
 template <class T>
@@ -80,6 +82,15 @@ template <class T>
                                    std::int64_t head) {
   const std::int64_t stride = s.heads * s.head_dim;
   return {out + batch * s.seq * stride + head * s.head_dim, stride, s.head_dim};
+}
+
+/// Copies rows [begin, begin + count) of a head to packed rows.
+template <class T>
+void copy_head_rows(const HeadRows<const T>& head, std::int64_t begin, std::int64_t count, T* to) {
+  const auto bytes = static_cast<std::size_t>(head.head_dim) * sizeof(T);
+  for (std::int64_t i = 0; i < count; ++i) {
+    std::memcpy(static_cast<void*>(to + i * head.head_dim), head.row(begin + i), bytes);
+  }
 }
 
 /// Errors: internal, if the shape makes no sense.
