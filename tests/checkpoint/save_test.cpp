@@ -1,0 +1,106 @@
+#include "moestro/checkpoint/save.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "moestro/checkpoint/hf_folder.h"
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "moestro/core/json.h"
+#include "tests/checkpoint/tiny_model.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro::checkpoint {
+namespace {
+
+/// Whether every tensor of the model reads back with its values.
+void expect_same_values(const HfFolder& folder, const model::ModelConfig& config) {
+  for (const model::TensorSpec& spec : model::tensors(config)) {
+    std::vector<float> values(static_cast<std::size_t>(spec.elements()));
+    folder.read(config, spec, values);
+    EXPECT_EQ(values, values_of(spec)) << spec.name;
+  }
+}
+
+TEST(SaveHfFolder, WritesOneFileThatReadsBack) {
+  const test::TemporaryFolder root;
+  const model::ModelConfig config = tiny_config();
+  save_hf_folder(root.path() / "out", kTinyConfig, model::tensors(config), tiny_values());
+  EXPECT_EQ(read_file(root.path() / "out" / "config.json"), kTinyConfig);
+  EXPECT_TRUE(std::filesystem::exists(root.path() / "out" / "model.safetensors"));
+  expect_same_values(HfFolder(root.path() / "out"), config);
+}
+
+TEST(SaveHfFolder, WritesShardsWithAnIndexThatReadBack) {
+  const test::TemporaryFolder root;
+  const model::ModelConfig config = tiny_config();
+  const auto specs = model::tensors(config);
+  save_hf_folder(root.path() / "out", kTinyConfig, specs, tiny_values(),
+                 {.max_shard_bytes = Bytes{1000}});
+  const Json index = read_json_file(root.path() / "out" / "model.safetensors.index.json");
+  std::int64_t total = 0;
+  for (const model::TensorSpec& spec : specs) total += 4 * spec.elements();
+  EXPECT_EQ(index["metadata"]["total_size"], total);
+  EXPECT_EQ(index["weight_map"].size(), specs.size());
+  const HfFolder folder(root.path() / "out");
+  ASSERT_GT(folder.files().size(), 2U);
+  EXPECT_EQ(folder.files()[0].path().filename(),
+            fmt::format("model-00001-of-{:05}.safetensors", folder.files().size()));
+  expect_same_values(folder, config);
+}
+
+TEST(SaveHfFolder, RoundsToBf16) {
+  const test::TemporaryFolder root;
+  const model::ModelConfig config = tiny_config();
+  const auto specs = model::tensors(config);
+  save_hf_folder(root.path() / "out", kTinyConfig, specs, tiny_values(), {.dtype = Dtype::bf16});
+  const HfFolder folder(root.path() / "out");
+  EXPECT_EQ(folder.info(specs[0].name).dtype, Dtype::bf16);
+  std::vector<float> values(static_cast<std::size_t>(specs[0].elements()));
+  folder.read(config, specs[0], values);
+  const std::vector<float> exact = values_of(specs[0]);
+  for (std::size_t i = 0; i < exact.size(); ++i) {
+    EXPECT_NEAR(values[i], exact[i], std::abs(exact[i]) * 0x1p-8F);  // half a unit of 8 bits
+  }
+}
+
+TEST(SaveHfFolder, LeavesNothingBehindWhenTheValuesFail) {
+  const test::TemporaryFolder root;
+  const auto fail = [](const model::TensorSpec&) -> std::span<const float> {
+    throw input_error("values", "fail");
+  };
+  EXPECT_THROW(
+      save_hf_folder(root.path() / "out", kTinyConfig, model::tensors(tiny_config()), fail), Error);
+  EXPECT_TRUE(std::filesystem::is_empty(root.path()));
+}
+
+TEST(SplitIntoShards, FillsEveryShardInOrderUpToTheLimit) {
+  const bool holds =
+      rc::check("every tensor once, in order; no shard could take the next tensor", [] {
+        const auto sizes = *rc::gen::container<std::vector<std::int64_t>>(rc::gen::inRange(0, 40));
+        const int limit = *rc::gen::inRange(1, 200);
+        std::vector<model::TensorSpec> specs(sizes.size());
+        for (std::size_t i = 0; i < sizes.size(); ++i) specs[i].shape = {sizes[i]};
+        const auto shards =
+            split_into_shards(specs, {.max_shard_bytes = Bytes{static_cast<double>(limit)}});
+        std::size_t next = 0;
+        for (const auto& shard : shards) {
+          std::int64_t bytes = 0;
+          for (const std::size_t i : shard) {
+            RC_ASSERT(i == next++);
+            bytes += 4 * sizes[i];
+          }
+          RC_ASSERT(bytes <= limit || shard.size() == 1);
+          if (next < sizes.size()) RC_ASSERT(bytes + 4 * sizes[next] > limit);
+        }
+        RC_ASSERT(next == sizes.size());
+      });
+  EXPECT_TRUE(holds);
+}
+
+}  // namespace
+}  // namespace moestro::checkpoint

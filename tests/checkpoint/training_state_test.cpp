@@ -1,0 +1,145 @@
+#include "moestro/checkpoint/training_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "moestro/checkpoint/hf_folder.h"
+#include "moestro/core/error.h"
+#include "moestro/core/file.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const char* const kConfig = "{}";
+
+/// A weight and a selection bias.
+std::vector<model::TensorSpec> two_specs() {
+  std::vector<model::TensorSpec> specs(2);
+  specs[0] = {"w", {2, 2}, model::Role::lm_head};
+  specs[1] = {"bias", {3}, model::Role::selection_bias};
+  return specs;
+}
+
+TensorValues constant(float value) {
+  return [value, buffer = std::vector<float>()](const model::TensorSpec& spec) mutable {
+    buffer.assign(static_cast<std::size_t>(spec.elements()), value);
+    return std::span<const float>(buffer);
+  };
+}
+
+void save(const fs::path& root, std::int64_t step) {
+  const Json state = {
+      {"step", step}, {"tokens_seen", 64 * step}, {"data", {{"epoch", 1}, {"offset", 7}}}};
+  save_training_checkpoint(step_folder(root, step), kConfig, state,
+                           {two_specs(), constant(1.0F), constant(2.0F), constant(3.0F)});
+}
+
+/// The message with which a trainer.json is refused.
+std::string refusal(std::string_view trainer_json) {
+  const test::TemporaryFolder folder;
+  (void)folder.file("trainer.json", trainer_json);
+  try {
+    (void)read_training_state(folder.path());
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(TrainingCheckpoint, ReadsBackStateWeightsAndMoments) {
+  const test::TemporaryFolder root;
+  save(root.path(), 123);
+  const fs::path folder = root.path() / "step-000123";
+  const Json state = read_training_state(folder);
+  EXPECT_EQ(state["step"], 123);
+  EXPECT_EQ(state["data"]["offset"], 7);
+  EXPECT_EQ(state.begin().key(), "format");
+  std::vector<float> weights(4), bias(3), m(4), v(4);
+  const HfFolder hf(folder);
+  hf.read_floats("w", weights);
+  hf.read_floats("bias", bias);
+  EXPECT_THAT(weights, testing::Each(1.0F));
+  EXPECT_THAT(bias, testing::Each(1.0F));
+  const SafetensorsFile optimizer(folder / kOptimizerFile);
+  read_moments(optimizer, two_specs()[0], m, v);
+  EXPECT_THAT(m, testing::Each(2.0F));
+  EXPECT_THAT(v, testing::Each(3.0F));
+  EXPECT_THAT(optimizer.names(), testing::ElementsAre("exp_avg.w", "exp_avg_sq.w"));  // no bias
+}
+
+TEST(TrainingCheckpoint, RefusesMomentsOfAnotherModel) {
+  const test::TemporaryFolder root;
+  save(root.path(), 1);
+  const SafetensorsFile optimizer(root.path() / "step-000001" / kOptimizerFile);
+  std::vector<float> m(4), v(4);
+  model::TensorSpec spec = two_specs()[0];
+  spec.shape = {4};
+  EXPECT_THROW(read_moments(optimizer, spec, m, v), Error);
+  spec.name = "x";
+  EXPECT_THROW(read_moments(optimizer, spec, m, v), Error);
+}
+
+TEST(TrainingCheckpoint, RefusesForeignAndNewerStates) {
+  EXPECT_EQ(refusal(R"({"format":"moestro-checkpoint","version":1,"step":1,"tokens_seen":2})"),
+            "no error");
+  EXPECT_THAT(refusal("[]"), HasSubstr("expected \"format\": \"moestro-checkpoint\""));
+  EXPECT_THAT(refusal(R"({"format":"x","version":1})"), HasSubstr("expected \"format\""));
+  EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint","version":2,"step":1,"tokens_seen":2})"),
+              HasSubstr("trainer.json version] expected 1, got 2"));
+  EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint"})"), HasSubstr("expected 1, got null"));
+  EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint","version":1,"tokens_seen":2})"),
+              HasSubstr("trainer.json step] expected a whole number >= 0, got null"));
+  EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint","version":1,"step":1,"tokens_seen":-2})"),
+              HasSubstr("tokens_seen] expected a whole number >= 0, got -2"));
+  EXPECT_THAT(refusal("{"), HasSubstr("expected JSON"));
+}
+
+TEST(TrainingCheckpoint, NeedsStepAndTokensToBeWritten) {
+  const test::TemporaryFolder root;
+  EXPECT_THROW(
+      save_training_checkpoint(root.path() / "x", kConfig, {{"step", 1}},
+                               {two_specs(), constant(1.0F), constant(2.0F), constant(3.0F)}),
+      Error);
+  EXPECT_TRUE(fs::is_empty(root.path()));
+}
+
+TEST(FindNewestCheckpoint, TakesTheHighestCompleteStep) {
+  const test::TemporaryFolder root;
+  EXPECT_EQ(find_newest_checkpoint(root.path() / "absent"), std::nullopt);
+  EXPECT_EQ(find_newest_checkpoint(root.path()), std::nullopt);
+  save(root.path(), 9);
+  save(root.path(), 1000000);  // sorts before step-000009 as text with more digits
+  save(root.path(), 200);
+  fs::create_directories(root.path() / "step-2000000.partial");
+  fs::create_directories(root.path() / "step-3000000x");
+  fs::create_directories(root.path() / "step--5");
+  fs::create_directories(root.path() / "step-");
+  EXPECT_EQ(find_newest_checkpoint(root.path()), root.path() / "step-1000000");
+  fs::remove(root.path() / "step-1000000" / "optimizer.safetensors");
+  EXPECT_EQ(find_newest_checkpoint(root.path()), root.path() / "step-000200");
+}
+
+TEST(PruneCheckpoints, KeepsTheNewestAndRemovesHalfWrittenOnes) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2, 3, 4}) save(root.path(), step);
+  fs::create_directories(root.path() / "step-000005.partial");
+  fs::create_directories(root.path() / "other.partial");
+  std::ofstream(root.path() / "step-000001" / "notes.txt") << "keep me";
+  prune_checkpoints(root.path(), 2);
+  std::vector<std::string> left;
+  for (const auto& entry : fs::directory_iterator(root.path()))
+    left.push_back(entry.path().filename());
+  EXPECT_THAT(left, testing::UnorderedElementsAre("other.partial", "step-000001", "step-000003",
+                                                  "step-000004"));
+  EXPECT_THROW(prune_checkpoints(root.path(), 0), Error);
+}
+
+}  // namespace
+}  // namespace moestro::checkpoint
