@@ -3,57 +3,38 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 
 #include "moestro/core/error.h"
-#include "moestro/core/file.h"
 #include "moestro/core/text.h"
+#include "tests/core/temporary_folder.h"
 
 namespace moestro::data {
 namespace {
 
 using testing::HasSubstr;
 
-/// A file in a fresh temporary folder.
-class TextFile : public testing::Test {
- protected:
-  void SetUp() override {
-    const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::path(testing::TempDir()) /
-              fmt::format("moestro_text_{}_{}", test->name(), ::getpid());
-    std::filesystem::create_directories(folder_);
+/// The message of the error that reading these bytes as a text file gives.
+std::string refusal(std::string_view bytes) {
+  const test::TemporaryFolder folder;
+  try {
+    (void)read_text(folder.file("a.txt", bytes));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
   }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  [[nodiscard]] std::filesystem::path write(std::string_view bytes) const {
-    const std::filesystem::path path = folder_ / "a.txt";
-    write_file_atomically(path, bytes);
-    return path;
-  }
-  /// The message of the error that reading these bytes gives.
-  [[nodiscard]] std::string refusal(std::string_view bytes) const {
-    try {
-      (void)read_text(write(bytes));
-    } catch (const Error& error) {
-      EXPECT_EQ(error.kind(), ErrorKind::input);
-      return error.what();
-    }
-    return "no error";
-  }
-
-  std::filesystem::path folder_;
-};
-
-TEST_F(TextFile, DropsAByteOrderMark) {
-  EXPECT_EQ(read_text(write("\xEF\xBB\xBFzwölf\n")), "zwölf\n");
-  EXPECT_EQ(read_text(write("zwölf\n")), "zwölf\n");
+  return "no error";
 }
 
-TEST_F(TextFile, NamesLineAndByteOfMalformedUtf8) {
+TEST(ReadText, DropsAByteOrderMark) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(read_text(folder.file("bom", "\xEF\xBB\xBFzwölf\n")), "zwölf\n");
+  EXPECT_EQ(read_text(folder.file("plain", "zwölf\n")), "zwölf\n");
+}
+
+TEST(ReadText, NamesLineAndByteOfMalformedUtf8) {
   const std::string message = refusal("one\ntwo\nz\xE9ro\n");
   EXPECT_THAT(message, HasSubstr("a.txt:3]"));
   EXPECT_THAT(message, HasSubstr("got byte 0xE9 at byte 9 of the file"));
@@ -61,13 +42,13 @@ TEST_F(TextFile, NamesLineAndByteOfMalformedUtf8) {
   EXPECT_THAT(refusal("cut off \xE2\x82"), HasSubstr("byte 8 of"));
 }
 
-TEST_F(TextFile, RefusesAnEmptyFile) {
+TEST(ReadText, RefusesAnEmptyFile) {
   EXPECT_THAT(refusal(""), HasSubstr("got an empty file"));
   EXPECT_THAT(refusal("\xEF\xBB\xBF"), HasSubstr("got an empty file"));
 }
 
-TEST_F(TextFile, RefusesAMissingFile) {
-  EXPECT_THROW((void)read_text(folder_ / "no"), Error);
+TEST(ReadText, RefusesAMissingFile) {
+  EXPECT_THROW((void)read_text("no such folder/a.txt"), Error);
 }
 
 TEST(SplitHeldOut, CutsAtTheNearestLineStart) {
