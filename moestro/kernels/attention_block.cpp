@@ -7,11 +7,11 @@ namespace {
 
 // Measured at head_dim 64: stacks of 256 rows amortise packing keys and values; more queries per
 // block would compute more invisible scores beside the diagonal; scores (f32), probabilities and
-// operands of a block fit a second-level cache of 1 MiB.
+// operands of a block fit half a second-level cache of 1 MiB.
 constexpr std::int64_t kStackedRows = 256;
 constexpr std::int64_t kMostQueries = 128;
 constexpr std::int64_t kLeastQueries = 16;
-constexpr std::int64_t kMostScores = std::int64_t{1} << 17;
+constexpr std::int64_t kMostScores = std::int64_t{1} << 16;
 constexpr std::int64_t kMostKeys = 512;
 constexpr std::int64_t kLeastKeys = 64;
 

@@ -6,6 +6,7 @@
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/clones.h"
+#include "moestro/kernels/internal/scratch.h"
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/vector_math.h"
 
@@ -14,16 +15,22 @@ namespace {
 
 constexpr std::int64_t kRowsPerBlock = 4;
 
-/// Sum of e^(x - shift): floats within runs of 256, the runs in double.
+/// Sum of e^(x - shift): floats within runs of 256, the runs in double. Keeps the exponentials when
+/// kKeeps; `kept` may be x.
+template <bool kKeeps>
 [[gnu::always_inline]] inline double sum_of_exponentials(std::int64_t n, const float* x,
-                                                         float shift) {
+                                                         float shift, float* kept) {
   constexpr std::int64_t kRun = 256;
   double total = 0.0;
   for (std::int64_t begin = 0; begin < n; begin += kRun) {
     const std::int64_t end = std::min(n, begin + kRun);
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
-    for (std::int64_t i = begin; i < end; ++i) sum += exp_fast(x[i] - shift);
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float e = exp_fast(x[i] - shift);
+      sum += e;
+      if constexpr (kKeeps) kept[i] = e;
+    }
     total += static_cast<double>(sum);
   }
   return total;
@@ -39,15 +46,16 @@ struct Rows {
   T* d_logits;
 };
 
-template <class T>
-[[gnu::always_inline]] inline void gradient_row(std::int64_t vocab, const float* x, float peak,
-                                                float factor, T* d) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < vocab; ++i) d[i] = from_float<T>(exp_fast(x[i] - peak) * factor);
+/// Where a row's exponentials wait for their sum.
+float* exponentials_of(std::int64_t /*vocab*/, float* d) {
+  return d;
+}
+float* exponentials_of(std::int64_t vocab, bf16* /*d*/) {
+  return internal::scratch<float>(internal::Purpose::row_statistics, vocab);
 }
 
 template <class T>
-[[gnu::always_inline]] inline void row(const Rows<T>& rows, std::int64_t r) {
+[[gnu::always_inline]] inline void row(const Rows<T>& rows, std::int64_t r, float* exponentials) {
   const float* x = rows.logits + r * rows.vocab;
   T* d = rows.d_logits == nullptr ? nullptr : rows.d_logits + r * rows.vocab;
   const std::int64_t label = rows.label[r];
@@ -57,21 +65,33 @@ template <class T>
     return;
   }
   const float peak = largest_of(rows.vocab, x);
-  const double sum = sum_of_exponentials(rows.vocab, x, peak);
   const double below_peak = static_cast<double>(peak) - static_cast<double>(x[label]);
+  const double sum = d == nullptr ? sum_of_exponentials<false>(rows.vocab, x, peak, nullptr)
+                                  : sum_of_exponentials<true>(rows.vocab, x, peak, exponentials);
   rows.loss[r] = static_cast<float>(std::log(sum) + below_peak);
   if (d == nullptr) return;
-  // Before the row is overwritten, in case d is x.
+  const auto factor = static_cast<float>(static_cast<double>(rows.scale) / sum);
+#pragma omp simd
+  for (std::int64_t i = 0; i < rows.vocab; ++i) d[i] = from_float<T>(exponentials[i] * factor);
   const double probability = std::exp(-below_peak) / sum;
-  gradient_row(rows.vocab, x, peak, static_cast<float>(static_cast<double>(rows.scale) / sum), d);
   d[label] = from_float<T>(static_cast<float>(rows.scale * (probability - 1.0)));
 }
 
+template <class T>
+[[gnu::always_inline]] inline void block(const Rows<T>& rows, std::int64_t begin,
+                                         std::int64_t end) {
+  for (std::int64_t r = begin; r < end; ++r) {
+    const bool has_gradient = rows.d_logits != nullptr;
+    row(rows, r,
+        has_gradient ? exponentials_of(rows.vocab, rows.d_logits + r * rows.vocab) : nullptr);
+  }
+}
+
 MOESTRO_CLONES void run_rows(const Rows<float>& rows, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t r = begin; r < end; ++r) row(rows, r);
+  block(rows, begin, end);
 }
 MOESTRO_CLONES void run_rows(const Rows<bf16>& rows, std::int64_t begin, std::int64_t end) {
-  for (std::int64_t r = begin; r < end; ++r) row(rows, r);
+  block(rows, begin, end);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "moestro/kernels/swiglu.h"
 
-#include "moestro/core/error.h"
+#include <algorithm>
+
 #include "moestro/kernels/clones.h"
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/vector_math.h"
@@ -32,24 +33,67 @@ struct Backward {
   float* d_row_weight;
 };
 
-/// Gradient of one row; returns <a, d_a>. Writes row_weight * a when `weighted_a` is not null.
-template <bool kWritesA, class T>
-[[gnu::always_inline]] inline float backward_row(std::int64_t width, const T* gate, const T* d_a,
-                                                 float row_weight, T* d_gate, T* weighted_a) {
+/// A run of elements in f32: what it reads and what it makes.
+struct Run {
+  const float* gate;
+  const float* up;
+  const float* d_a;
+  float* d_gate;
+  float* d_up;
+  float* weighted_a;
+};
+
+/// Gradient of n elements of one row; returns <a, d_a>.
+template <bool kWritesA>
+[[gnu::always_inline]] inline float backward_run(std::int64_t n, float row_weight, const Run run) {
   float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
-  for (std::int64_t i = 0; i < width; ++i) {
-    const float g = to_float(gate[i]);
-    const float up = to_float(gate[width + i]);
-    const float slope = to_float(d_a[i]);
-    const float s = sigmoid_fast(g);
-    const float silu = g * s;
-    const float a = silu * up;
-    const float weighted_slope = slope * row_weight;
-    dot += a * slope;
-    d_gate[i] = from_float<T>(weighted_slope * up * (s + silu * (1.0F - s)));
-    d_gate[width + i] = from_float<T>(weighted_slope * silu);
-    if constexpr (kWritesA) weighted_a[i] = from_float<T>(a * row_weight);
+  for (std::int64_t i = 0; i < n; ++i) {
+    const float s = sigmoid_fast(run.gate[i]);
+    const float silu = run.gate[i] * s;
+    const float a = silu * run.up[i];
+    const float weighted_slope = run.d_a[i] * row_weight;
+    dot += a * run.d_a[i];
+    run.d_gate[i] = weighted_slope * run.up[i] * (s + silu * (1.0F - s));
+    run.d_up[i] = weighted_slope * silu;
+    if constexpr (kWritesA) run.weighted_a[i] = a * row_weight;
+  }
+  return dot;
+}
+
+/// Gradient of one row; returns <a, d_a>. Writes row_weight * a when `weighted_a` is not null.
+[[gnu::always_inline]] inline float backward_row(std::int64_t width, const float* gate,
+                                                 const float* d_a, float row_weight, float* d_gate,
+                                                 float* weighted_a) {
+  const Run run{gate, gate + width, d_a, d_gate, d_gate + width, weighted_a};
+  return weighted_a == nullptr ? backward_run<false>(width, row_weight, run)
+                               : backward_run<true>(width, row_weight, run);
+}
+
+template <class From, class To>
+[[gnu::always_inline]] inline void convert_run(std::int64_t n, const From* from, To* to) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = from_float<To>(to_float(from[i]));
+}
+
+/// The same in bf16, by way of f32 runs in the first-level cache: loads and stores of half the
+/// width beside the exponential would leave half of its lanes empty.
+[[gnu::always_inline]] inline float backward_row(std::int64_t width, const bf16* gate,
+                                                 const bf16* d_a, float row_weight, bf16* d_gate,
+                                                 bf16* weighted_a) {
+  constexpr std::int64_t kRun = 256;
+  float in[3][kRun];
+  float out[3][kRun];
+  float dot = 0.0F;
+  for (std::int64_t begin = 0; begin < width; begin += kRun) {
+    const std::int64_t n = std::min(kRun, width - begin);
+    convert_run(n, gate + begin, in[0]);
+    convert_run(n, gate + width + begin, in[1]);
+    convert_run(n, d_a + begin, in[2]);
+    dot += backward_run<true>(n, row_weight, {in[0], in[1], in[2], out[0], out[1], out[2]});
+    convert_run(n, out[0], d_gate + begin);
+    convert_run(n, out[1], d_gate + width + begin);
+    if (weighted_a != nullptr) convert_run(n, out[2], weighted_a + begin);
   }
   return dot;
 }
@@ -62,10 +106,8 @@ template <class T>
     const T* gate = b.gate_up + r * 2 * b.width;
     const T* d_a = b.d_a + r * b.width;
     T* d_gate = b.d_gate_up + r * 2 * b.width;
-    const float dot =
-        b.weighted_a == nullptr
-            ? backward_row<false, T>(b.width, gate, d_a, weight, d_gate, nullptr)
-            : backward_row<true, T>(b.width, gate, d_a, weight, d_gate, b.weighted_a + r * b.width);
+    T* weighted_a = b.weighted_a == nullptr ? nullptr : b.weighted_a + r * b.width;
+    const float dot = backward_row(b.width, gate, d_a, weight, d_gate, weighted_a);
     if (b.d_row_weight != nullptr) b.d_row_weight[r] = dot;
   }
 }

@@ -24,6 +24,8 @@ enum class Purpose {
   head_out_gradients,
   head_keys,
   head_values,
+  head_key_gradients,
+  head_value_gradients,
   row_statistics,
   partial_sums,
   count,
