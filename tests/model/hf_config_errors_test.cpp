@@ -178,7 +178,7 @@ TEST(HfConfigErrors, ClassDefaultsWarnOnceAndAreStrictErrors) {
 
 TEST(HfConfigErrors, KnownKeysThatDoNotMatterAreSilent) {
   Json json = model_json("tiny");
-  for (const char* key : {"attention_dropout", "use_cache", "id2label", "pad_token_id", "auto_map",
+  for (const char* key : {"attention_dropout", "use_cache", "id2label", "sep_token_id", "auto_map",
                           "quantization_config", "temperature", "_name_or_path"}) {
     json[key] = Json::object();
   }

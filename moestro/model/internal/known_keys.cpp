@@ -50,7 +50,7 @@ const KeyList& model_keys() {
       "mtp_hybrid_override_pattern", "mtp_layers_block_type", "mtp_num_hidden_layers",
       "mtp_use_dedicated_embeddings", "num_mtp_layers", "num_nextn_predict_layers",
       // token ids that are used
-      "bos_token_id", "eos_token_id"};
+      "bos_token_id", "eos_token_id", "pad_token_id"};
   return keys;
 }
 
@@ -59,11 +59,12 @@ const KeyList& ignored_keys() {
   static const KeyList keys = {
       // book-keeping
       "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
-      "_name_or_path", "auto_map", "dtype", "for_llm_compressor", "initial_context_length",
-      "license", "name_or_path", "quantization_config", "compression_config", "torch_dtype",
-      "transformers_version", "use_cache", "use_mamba_kernels", "pretraining_tp", "ep_size",
-      "tokenizer_class", "torchscript", "use_bfloat16", "gradient_checkpointing", "_commit_hash",
-      "unsloth_version", "unsloth_fixed", "router_dtype", "is_causal",
+      "_name_or_path", "cache_implementation", "auto_map", "dtype", "for_llm_compressor",
+      "initial_context_length", "license", "name_or_path", "quantization_config",
+      "compression_config", "torch_dtype", "transformers_version", "use_cache", "use_mamba_kernels",
+      "pretraining_tp", "ep_size", "tokenizer_class", "torchscript", "use_bfloat16",
+      "gradient_checkpointing", "_commit_hash", "unsloth_version", "unsloth_fixed", "router_dtype",
+      "is_causal",
       // dropout and noise
       "attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "input_jitter_noise",
       "resid_pdrop",
@@ -77,12 +78,12 @@ const KeyList& ignored_keys() {
       // derived by other fields
       "attn_output_gate", "qk_head_dim",
       // pictures and sound
-      "audio_config", "boi_token_id", "boi_token_index", "eoi_token_id", "eoi_token_index",
-      "image_token_id", "image_token_index", "video_token_id", "vision_config",
-      "vision_end_token_id", "vision_start_token_id",
+      "audio_config", "vision_feature_layer", "vision_feature_select_strategy", "boi_token_id",
+      "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index",
+      "video_token_id", "vision_config", "vision_end_token_id", "vision_start_token_id",
       // labels and token ids
-      "decoder_start_token_id", "finetuning_task", "id2label", "label2id", "num_labels",
-      "pad_token_id", "prefix", "problem_type", "sep_token_id", "task_specific_params",
+      "decoder_start_token_id", "finetuning_task", "id2label", "label2id", "num_labels", "prefix",
+      "problem_type", "sep_token_id", "task_specific_params",
       // generation
       "bad_words_ids", "begin_suppress_tokens", "chunk_size_feed_forward", "diversity_penalty",
       "do_sample", "early_stopping", "encoder_no_repeat_ngram_size",
