@@ -17,7 +17,7 @@ struct Shape {
 };
 
 constexpr std::array kShapes = {Shape{4096, 1024, 512}, Shape{2048, 1024, 1024},
-                                Shape{2048, 2048, 2048}};
+                                Shape{512, 1024, 512}};
 
 class ThreadsForNow {
  public:

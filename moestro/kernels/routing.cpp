@@ -153,15 +153,14 @@ void scatter_weight_gradient(const RoutingRule& rule, const float* scores,
                              float* d_scores) {
   std::fill_n(d_scores, rule.experts, 0.0F);
   float factor = rule.scaling_factor;
-  float pull = 0.0F;
-  if (rule.renormalise) {
-    const float sum = sum_at(rule.top_k, scores, index) + kLeastSum;
-    for (std::int64_t j = 0; j < rule.top_k; ++j) pull += d_weight[j] * weight[j];
-    pull /= sum;
-    factor /= sum;
+  float mean = 0.0F;
+  if (rule.renormalise && factor != 0.0F) {
+    // The mean is taken before scaling, so that a lone expert's gradient cancels to exactly 0.
+    for (std::int64_t j = 0; j < rule.top_k; ++j) mean += d_weight[j] * (weight[j] / factor);
+    factor /= sum_at(rule.top_k, scores, index) + kLeastSum;
   }
   for (std::int64_t j = 0; j < rule.top_k; ++j) {
-    d_scores[index[j]] = factor * d_weight[j] - pull;
+    d_scores[index[j]] = factor * (d_weight[j] - mean);
   }
 }
 
