@@ -18,10 +18,10 @@
 
 namespace moestro::layers {
 
-/// residual stream = multiplier * table[ids]. Shapes: ids [T] int64, table [vocab, hidden],
-/// result [T, hidden] f32.
+/// residual stream = multiplier * table[ids]. The row of `padding` gets no gradient from here, as
+/// torch's padding_idx. Shapes: ids [T] int64, table [vocab, hidden], result [T, hidden] f32.
 [[nodiscard]] at::Tensor embed(const Context& context, const at::Tensor& ids, Parameter& table,
-                               double multiplier);
+                               double multiplier, std::optional<std::int64_t> padding);
 
 /// RMSNorm. Shapes: x [T, hidden] f32, weight [hidden], result [T, hidden] dtype.
 [[nodiscard]] at::Tensor rms_norm(const Context& context, const at::Tensor& x, Parameter& weight,

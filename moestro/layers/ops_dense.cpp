@@ -8,7 +8,6 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
-#include <c10/core/GradMode.h>
 
 #include "moestro/kernels/adamw.h"
 #include "moestro/kernels/bias.h"
@@ -77,30 +76,30 @@ at::Tensor linear_formula(const at::Tensor& x, const Tensors& weights) {
 
 }  // namespace
 
-at::Tensor embed(const Context& context, const at::Tensor& ids, Parameter& table,
-                 double multiplier) {
+at::Tensor embed(const Context& context, const at::Tensor& ids, Parameter& table, double multiplier,
+                 std::optional<std::int64_t> padding) {
   // A leaf nobody reads: it makes the lookup part of the graph though ids have no gradient.
   const at::Tensor anchor = at::empty({0}, table.value.options()).set_requires_grad(true);
-  if (!uses_kernels(context, ids)) {
-    at::Tensor y;
-    {
-      const c10::NoGradGuard no_grad;
-      y = table.value.index_select(0, ids) * multiplier;
-    }
-    return record(y, {anchor}, [=, &table, queue = context.queue](const at::Tensor& dy) {
-      weight_gradient(queue, [=, &table] {
+  const bool on_cpu = uses_kernels(context, ids);
+  const std::int64_t width = table.value.size(1);
+  at::Tensor y;
+  if (on_cpu) {
+    y = at::empty({ids.size(0), width}, table.value.options());
+    kernels::embedding_forward(ids.size(0), width, data<float>(table.value),
+                               data<std::int64_t>(ids), static_cast<float>(multiplier),
+                               data<float>(y));
+  } else {
+    y = table.value.index_select(0, ids) * multiplier;
+  }
+  return record(y, {anchor}, [=, &table, queue = context.queue](const at::Tensor& gradient) {
+    at::Tensor dy = gradient.contiguous();
+    if (padding) dy = dy.masked_fill(ids.eq(*padding).unsqueeze(1), 0.0);
+    weight_gradient(queue, [=, &table] {
+      if (!on_cpu) {
         finish_gradient(table);
         table.grad.index_add_(0, ids, dy * multiplier);
-      });
-      return Tensors(1);
-    });
-  }
-  const std::int64_t width = table.value.size(1);
-  at::Tensor y = at::empty({ids.size(0), width}, table.value.options());
-  kernels::embedding_forward(ids.size(0), width, data<float>(table.value), data<std::int64_t>(ids),
-                             static_cast<float>(multiplier), data<float>(y));
-  return record(y, {anchor}, [=, &table, queue = context.queue](const at::Tensor& gradient) {
-    weight_gradient(queue, [=, &table, dy = gradient.contiguous()] {
+        return;
+      }
       kernels::embedding_backward(ids.size(0), width, data<std::int64_t>(ids),
                                   static_cast<float>(multiplier), data<float>(dy),
                                   claim_gradient_for_adding(table));

@@ -74,6 +74,7 @@ ModelConfig read_olmoe(const ConfigObject& config) {
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.positive_or({"rms_norm_eps"}, 1e-5);  // published file: missing
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
+  if (!config.mentions({"pad_token_id"})) model.padding_token = 1;  // class default, unlike other families
   return model;
 }
 

@@ -201,6 +201,7 @@ struct ModelConfig {
   std::string tensor_prefix = "model.";  // what precedes "layers.N." in tensor names
   MtpConfig mtp;
   std::optional<std::int64_t> bos_token, eos_token;
+  std::optional<std::int64_t> padding_token;  // its embedding row is not trained by look-ups
 };
 
 /// The names of the enumerators, as they are spelled above.

@@ -76,8 +76,8 @@ at::Tensor forward(Decoder& decoder, const Context& context, const at::Tensor& i
                 context.tokens());
   const model::ModelConfig& config = decoder.config;
   const layers::RopeTables rope = rope_for(decoder, context);
-  at::Tensor x =
-      layers::embed(context, ids, decoder.weights.embedding, config.embedding_multiplier);
+  at::Tensor x = layers::embed(context, ids, decoder.weights.embedding, config.embedding_multiplier,
+                               config.padding_token);
   const int num_layers = static_cast<int>(config.layers.size());
   for (int layer = 0; layer < num_layers; ++layer) {
     const bool again = options.recompute == Recompute::layer && layers::needs_gradient({x});

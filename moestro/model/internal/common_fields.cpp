@@ -35,6 +35,7 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   model.tied_embeddings = config.flag_or({"tie_word_embeddings"}, false);
   model.bos_token = read_token_id(config, "bos_token_id");
   model.eos_token = read_token_id(config, "eos_token_id");
+  model.padding_token = read_token_id(config, "pad_token_id");
   return model;
 }
 
