@@ -37,8 +37,9 @@ struct BatchPosition {
   friend auto operator<=>(const BatchPosition&, const BatchPosition&) = default;
 };
 
+/// {"epoch": 0, "offset": 0}.
 [[nodiscard]] Json to_json(const BatchPosition& position);
-/// Errors: input at `where`, if keys are absent or not whole numbers >= 0.
+/// What to_json wrote. Errors: input at `where`, if keys are absent or not whole numbers >= 0.
 [[nodiscard]] BatchPosition position_from_json(const Json& json, std::string_view where);
 
 /// Windows of seq_len + 1 tokens that a stream holds; 0 if it is shorter than one.
