@@ -308,7 +308,7 @@ void multiply_rows(const Matrix<const AB>& a, const Matrix<const AB>& b, const M
 
 /// One tile of c: sgemm compiles nothing per length.
 void sum_over_tokens(const Matrix<const float>& a, const Matrix<const float>& b,
-                     const Matrix<float>& c, bool accumulate, bool /*streams*/) {
+                     const Matrix<float>& c, bool accumulate) {
   for (std::int64_t t = 0; t < a.rows; t += kF32TokenTile) {
     const std::int64_t end = std::min(a.rows, t + kF32TokenTile);
     multiply_direct(transposed(row_range(a, t, end)), row_range(b, t, end), c, accumulate || t > 0);
@@ -317,8 +317,9 @@ void sum_over_tokens(const Matrix<const float>& a, const Matrix<const float>& b,
 
 /// One tile of c. Kernels are compiled per length of the sum, so that a last part that is no whole
 /// number of granules is filled up with zeros, which add nothing: at most 32 kernels per shape.
+/// Gradients are not read before the optimizer comes, so that new ones are streamed.
 void sum_over_tokens(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
-                     const Matrix<float>& c, bool accumulate, bool streams) {
+                     const Matrix<float>& c, bool accumulate) {
   const auto sum = packed<float>(c.rows, c.cols, Purpose::gemm_sum);
   for (std::int64_t t = 0; t < a.rows; t += kBf16TokenTile) {
     const std::int64_t end = std::min(a.rows, t + kBf16TokenTile);
@@ -333,10 +334,8 @@ void sum_over_tokens(const Matrix<const bf16>& a, const Matrix<const bf16>& b,
   }
   if (accumulate) {
     add_rows(sum, c);
-  } else if (streams) {
-    stream_rows(sum, c);
   } else {
-    convert_rows(sum, c);
+    stream_rows(sum, c);
   }
 }
 
@@ -381,11 +380,10 @@ void gemm_weight_gradient(Matrix<const AB> a, Matrix<const AB> b, Matrix<float> 
   MOESTRO_CHECK(!a.is_transposed && !b.is_transposed,
                 "gemm_weight_gradient: a and b must hold one token per row");
   if (is_done_without_product(a.rows, c, accumulate)) return;
-  const bool streams = is_streamed<AB>(c, accumulate);
   for_tiles(c.rows, c.cols, tiles_of(c.rows, kRowTile), kColumnTile,
             [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
               sum_over_tokens(column_range(a, r0, r1), column_range(b, c0, c1),
-                              column_range(row_range(c, r0, r1), c0, c1), accumulate, streams);
+                              column_range(row_range(c, r0, r1), c0, c1), accumulate);
             });
 }
 
