@@ -22,6 +22,7 @@ std::string shard_name(std::size_t shard, std::size_t shards) {
 void write_shard(const std::filesystem::path& file, const std::vector<model::TensorSpec>& specs,
                  const std::vector<std::size_t>& chosen, const TensorValues& values, Dtype dtype) {
   std::vector<TensorDeclaration> declarations;
+  declarations.reserve(chosen.size());
   for (const std::size_t i : chosen) declarations.push_back({specs[i].name, dtype, specs[i].shape});
   SafetensorsWriter writer(file, std::move(declarations));
   for (const std::size_t i : chosen) writer.write_floats(specs[i].name, values(specs[i]));

@@ -107,6 +107,7 @@ std::string section(std::string_view title, const std::vector<std::string>& line
 
 std::vector<std::string> lines(const std::vector<WrongShape>& tensors) {
   std::vector<std::string> text;
+  text.reserve(tensors.size());
   for (const WrongShape& t : tensors) {
     text.push_back(
         fmt::format("{}: expected {}, got {}", t.name, shape_text(t.expected), shape_text(t.got)));
@@ -116,6 +117,7 @@ std::vector<std::string> lines(const std::vector<WrongShape>& tensors) {
 
 std::vector<std::string> lines(const std::vector<WrongDtype>& tensors) {
   std::vector<std::string> text;
+  text.reserve(tensors.size());
   for (const WrongDtype& t : tensors)
     text.push_back(fmt::format("{}: {}", t.name, to_string(t.dtype)));
   return text;
@@ -123,6 +125,7 @@ std::vector<std::string> lines(const std::vector<WrongDtype>& tensors) {
 
 std::string dtypes_text(const std::map<Dtype, std::int64_t>& by_dtype) {
   std::vector<std::string> parts;
+  parts.reserve(by_dtype.size());
   for (const auto& [dtype, count] : by_dtype)
     parts.push_back(fmt::format("{} {}", with_thousands(count), to_string(dtype)));
   return join(parts, ", ");
