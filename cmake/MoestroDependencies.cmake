@@ -31,6 +31,10 @@ if(MOESTRO_WITH_TORCH)
   add_library(moestro_torch INTERFACE)
   target_link_libraries(moestro_torch INTERFACE
     $<LINK_ONLY:torch> $<LINK_ONLY:torch_cpu> $<LINK_ONLY:c10>)
+  # libtorch exports parts of the oneDNN it contains, of another version than ours: loaded first, they
+  # would replace those of libdnnl, whose products then fail. So libdnnl precedes it in every program.
+  target_link_options(moestro_torch INTERFACE
+    "SHELL:-Wl,--push-state,--no-as-needed ${DNNL_LIBRARY} -Wl,--pop-state")
   foreach(folder ${TORCH_INCLUDE_DIRS})
     target_compile_options(moestro_torch INTERFACE "SHELL:-idirafter ${folder}")
   endforeach()

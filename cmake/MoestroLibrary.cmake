@@ -16,7 +16,7 @@ endfunction()
 
 # moestro_test(name SOURCES a_test.cpp ... DEPS core ... [LABELS quick|slow] [EXTERNAL t ...] [TIMEOUT s])
 #
-# One binary per library; every test case becomes a ctest entry.
+# One binary and one ctest entry per library.
 function(moestro_test name)
   cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPS;LABELS;EXTERNAL" ${ARGN})
   list(TRANSFORM ARG_DEPS PREPEND moestro::)

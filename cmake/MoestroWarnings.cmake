@@ -3,7 +3,10 @@ add_library(moestro_options INTERFACE)
 target_include_directories(moestro_options INTERFACE ${CMAKE_SOURCE_DIR})
 target_compile_options(moestro_options INTERFACE
   -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wold-style-cast -Wcast-qual -Wnon-virtual-dtor
-  -Woverloaded-virtual $<$<BOOL:${MOESTRO_WERROR}>:-Werror>)
+  -Woverloaded-virtual
+  -Wno-missing-field-initializers  # designated initialisers name what differs from the defaults
+  -Wno-restrict                    # false alarms of g++ 12 on string concatenation
+  $<$<BOOL:${MOESTRO_WERROR}>:-Werror>)
 if(MOESTRO_SANITIZE STREQUAL "address")
   target_compile_options(moestro_options INTERFACE
     -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)

@@ -56,7 +56,7 @@ class CachingAllocator final : public c10::Allocator {
 
   /// Lives as long as the process: tensors with static lifetime are freed after main.
   static CachingAllocator& instance() {
-    static CachingAllocator& allocator = *new CachingAllocator;  // NOLINT
+    static CachingAllocator& allocator = *new CachingAllocator;  // NOLINT: never freed
     return allocator;
   }
 
@@ -88,8 +88,8 @@ class CachingAllocator final : public c10::Allocator {
     for (auto& [size, blocks] : free_) {
       for (Block* block : blocks) {
         reserved_ -= size;
-        std::free(block->memory);  // NOLINT
-        delete block;              // NOLINT
+        std::free(block->memory);  // NOLINT: from aligned_alloc
+        delete block;              // NOLINT: made by fresh
       }
       blocks.clear();
     }

@@ -258,7 +258,7 @@ at::Tensor weights_by_formula(const Context& context, const at::Tensor& h, Param
   // One extra element carries the balancing term, whose gradient is 1 whatever the loss is.
   const at::Tensor packed =
       apply_formula(context, {h}, {&weight, bias}, [=](const Tensors& in, const Tensors& w) {
-        at::Tensor logits = at::matmul(in[0], w[0].t()).to(at::kFloat);
+        at::Tensor logits = at::matmul(in[0].to(at::kFloat), w[0].to(at::kFloat).t());
         if (w[1].defined()) logits = logits + w[1].to(at::kFloat);
         return weights_formula(context, choice, logits);
       });
@@ -272,7 +272,8 @@ at::Tensor weights_by_formula(const Context& context, const at::Tensor& h, Param
 Choice choose_anywhere(const Context& context, const kernels::RoutingRule& rule,
                        const at::Tensor& h, const Parameter& weight, const Parameter* bias,
                        const at::Tensor& selection_bias) {
-  at::Tensor logits = at::matmul(h.detach(), weight.compute.t()).to(at::kFloat);
+  at::Tensor logits =
+      at::matmul(h.detach().to(at::kFloat), weight.compute.to(at::kFloat).t());
   if (bias != nullptr) logits = logits + bias->value;
   return choose(context, rule, logits.cpu().contiguous(),
                 selection_bias.defined() ? selection_bias.cpu() : selection_bias);

@@ -5,12 +5,12 @@
 #include "moestro/core/log.h"
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/parallel.h"
-#include "moestro/layers/caching_allocator.h"
+#include "moestro/layers/torch_setup.h"
 
 namespace moestro::runtime {
 
 Compute set_up_compute(Dtype wanted, int threads) {
-  layers::install_caching_allocator();
+  layers::set_up_torch();
   if (threads > 0) kernels::set_num_threads(threads);
   Compute compute;
   compute.threads = kernels::num_threads();

@@ -23,6 +23,7 @@ struct Optimizer {
   std::vector<Moments> moments;  // one per parameter
 };
 
+/// An optimizer with zero moments for these parameters, whose gradients must be allocated.
 [[nodiscard]] Optimizer make_optimizer(const OptimizerSection& config, std::int64_t total_steps,
                                        std::vector<layers::Parameter*> parameters);
 

@@ -22,6 +22,7 @@ struct LayerRouting {
 /// By layer index.
 using StepRouting = std::map<int, LayerRouting>;
 
+/// Adds the records of a step's micro-batches, layer by layer.
 [[nodiscard]] StepRouting sum_routing(const std::vector<layers::RoutingRecord>& records);
 
 /// Metrics of a step; nullopt if no layer routes.

@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Training speed and memory against Hugging Face transformers + PyTorch.
+
+    ./moestro.sh build && cmake --preset bench && cmake --build build/release --target bench_training
+    bench/training/run.py [--rounds 3] [--threads 1 2] [--dtypes f32 bf16]
+
+Sets up a virtual environment of its own (build/bench-venv: torch, transformers), makes one model
+and batch, runs both programs in turns on the same threads, checks that their losses agree, and
+prints the table of docs/benchmarks.md. Ratios are of the medians of one run of this script.
+"""
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VENV = ROOT / "build/bench-venv"
+WORK = ROOT / "build/bench-training"
+PROGRAM = ROOT / "build/release/bench/bench_training"
+PACKAGES = ["torch==2.13.0", "transformers==5.24.0", "numpy", "safetensors"]
+WARM_UP = 2  # steps: kernels are compiled and memory is touched for the first time
+
+MODEL = """
+import sys, torch
+from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
+from safetensors.torch import save_file
+folder, seq, experts, sequences = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+torch.manual_seed(0)
+config = Qwen3MoeConfig(
+    vocab_size=8192, hidden_size=512, intermediate_size=512, moe_intermediate_size=512,
+    num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4, head_dim=64,
+    num_experts=experts, num_experts_per_tok=2, norm_topk_prob=True, max_position_embeddings=16384,
+    tie_word_embeddings=False, decoder_sparse_step=1, mlp_only_layers=[])
+Qwen3MoeForCausalLM(config).save_pretrained(folder)
+save_file({"tokens": torch.randint(0, 8192, (sequences, seq + 1))}, folder + "/batch.safetensors")
+"""
+
+
+def set_up():
+    if not (VENV / "bin/python").exists():
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+    probe = [VENV / "bin/python", "-c", "import torch, transformers, numpy, safetensors"]
+    if subprocess.run(probe, capture_output=True).returncode != 0:
+        print(f"installing {' '.join(PACKAGES)} into {VENV}", file=sys.stderr)
+        subprocess.run([VENV / "bin/pip", "install", "-q", *PACKAGES], check=True)
+
+
+def make_model(seq=512, experts=16, sequences=8):
+    folder = WORK / f"s{seq}-e{experts}-b{sequences}"
+    if not (folder / "batch.safetensors").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run([VENV / "bin/python", "-c", MODEL, folder, str(seq), str(experts),
+                        str(sequences)], check=True, capture_output=True)
+    return folder
+
+
+def environment(threads):
+    env = dict(os.environ, OMP_NUM_THREADS=str(threads))
+    # Settings that slow down a BLAS neither side should be judged by.
+    for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):
+        env.pop(name, None)
+    return env
+
+
+def run(command, threads):
+    done = subprocess.run([str(c) for c in command], capture_output=True, text=True,
+                          env=environment(threads))
+    if done.returncode != 0:
+        sys.exit(f"{command[0]} failed:\n{done.stderr}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def ours(folder, dtype, threads, steps, *flags):
+    return run([PROGRAM, folder, "--dtype", dtype, "--threads", threads, "--steps", steps, *flags],
+               threads)
+
+
+def peer(folder, dtype, threads, steps, experts):
+    return run([VENV / "bin/python", ROOT / "bench/training/peer.py", folder, "--dtype", dtype,
+                "--threads", threads, "--steps", steps, "--experts", experts], threads)
+
+
+def steady(results):
+    """Seconds of all steps after the warm-up, over all rounds."""
+    return [s for r in results for s in r["step_seconds"][WARM_UP:]]
+
+
+def summary(results):
+    seconds = steady(results)
+    tokens = results[0]["tokens"]
+    return {"tokens_per_second": tokens / statistics.median(seconds),
+            "low": tokens / max(seconds), "high": tokens / min(seconds),
+            "peak": statistics.median(r["peak_above_static_bytes"] for r in results)}
+
+
+def check_losses(dtype, mine, theirs):
+    tolerance = 1e-3 if dtype == "f32" else 5e-2
+    worst = max(abs(a - b) for a, b in zip(mine["losses"], theirs["losses"]))
+    if worst > tolerance:
+        sys.exit(f"losses disagree by {worst} in {dtype}: {mine['losses']} {theirs['losses']}")
+    return worst
+
+
+def compare(dtype, threads, rounds, steps):
+    folder = make_model()
+    names = ["moestro", "moestro recompute", "eager", "grouped_mm"]
+    results = {name: [] for name in names}
+    for _ in range(rounds):  # in turns, so that a slow moment of the machine hits all alike
+        results["moestro"].append(ours(folder, dtype, threads, steps))
+        results["moestro recompute"].append(ours(folder, dtype, threads, steps, "--recompute"))
+        for experts in ("eager", "grouped_mm"):
+            results[experts].append(peer(folder, dtype, threads, steps, experts))
+    worst = check_losses(dtype, results["moestro"][0], results["eager"][0])
+    return results, {name: summary(r) for name, r in results.items()}, worst
+
+
+def comparison_rows(dtype, threads, rounds, steps):
+    results, table, worst = compare(dtype, threads, rounds, steps)
+    mine = table["moestro"]
+    best = max(table["eager"]["tokens_per_second"], table["grouped_mm"]["tokens_per_second"])
+    # The least memory any setting of the peer needs.
+    peak = min(table["eager"]["peak"], table["grouped_mm"]["peak"])
+    first = results["moestro"][0]
+    rate = mine["tokens_per_second"] * first["flops_per_token"]
+    gemm = statistics.median(r["gemm_peak_flops_per_second"] for r in results["moestro"])
+    lines = []
+    for name, row in table.items():
+        label = name if name.startswith("moestro") else f"transformers, {name}"
+        lines.append(
+            f"| {dtype} | {threads} | {label} | {row['tokens_per_second']:.0f} "
+            f"({row['low']:.0f}–{row['high']:.0f}) | {row['peak'] / 2**20:.0f} |")
+    facts = (f"| {dtype} | {threads} | {mine['tokens_per_second'] / best:.2f} | "
+             f"{mine['tokens_per_second'] / table['eager']['tokens_per_second']:.2f} | "
+             f"{rate / gemm:.0%} of {gemm / 1e9:.0f} GFLOP/s | {mine['peak'] / peak:.0%} | "
+             f"{table['moestro recompute']['peak'] / peak:.0%} | {worst:.1e} |")
+    return lines, facts
+
+
+def scaling_rows(threads, steps):
+    """Cost per token at fixed tokens and experts chosen: S = 512 … 8192, E = 8 … 128."""
+    lines = []
+    for seq, experts in [(512, 16), (1024, 16), (2048, 16), (4096, 16), (8192, 16),
+                         (512, 8), (512, 32), (512, 64), (512, 128)]:
+        folder = make_model(seq, experts, 8192 // seq)
+        result = ours(folder, "f32", threads, steps)
+        rate = 8192 / statistics.median(result["step_seconds"][WARM_UP:])
+        flops = rate * result["flops_per_token"]
+        lines.append(f"| {seq} | {experts} | {rate:.0f} | {result['flops_per_token'] / 1e6:.1f} | "
+                     f"{flops / result['gemm_peak_flops_per_second']:.0%} | "
+                     f"{result['peak_above_static_bytes'] / 2**20:.0f} |")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--dtypes", nargs="+", default=["f32", "bf16"])
+    parser.add_argument("--no-scaling", action="store_true")
+    args = parser.parse_args()
+    set_up()
+    rows, facts = [], []
+    for dtype in args.dtypes:
+        for threads in args.threads:
+            more, fact = comparison_rows(dtype, threads, args.rounds, args.steps)
+            rows += more
+            facts.append(fact)
+    print("| dtype | threads | program | tokens/s, median (min–max) | peak above static, MiB |")
+    print("| --- | ---: | --- | ---: | ---: |")
+    print("\n".join(rows))
+    print("\n| dtype | threads | × best transformers | × eager | of GEMM peak | peak memory, of "
+          "transformers' | with recompute | largest loss difference |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    print("\n".join(facts))
+    if not args.no_scaling:
+        print("\n| S | E | tokens/s | MFLOP/token | of GEMM peak | peak above static, MiB |")
+        print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+        print("\n".join(scaling_rows(max(args.threads), 4)))
+
+
+main()

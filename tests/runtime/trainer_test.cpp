@@ -1,0 +1,162 @@
+#include "moestro/runtime/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+
+#include "moestro/core/error.h"
+#include "moestro/kernels/gemm.h"
+#include "moestro/runtime/checkpoints.h"
+#include "moestro/runtime/generate.h"
+#include "tests/runtime/training_test_support.h"
+
+namespace moestro::runtime {
+namespace {
+
+class Trainer : public testing::Test {
+ protected:
+  test::TemporaryFolder folder_;
+  RunConfig config_ = tiny_run(folder_.path());
+};
+
+TEST_F(Trainer, LossFallsBelowUnigramEntropy) {
+  config_.train.steps = 40;
+  RunReport run;
+  TrainHooks hooks;
+  hooks.on_start = [&](const RunReport& report) { run = report; };
+  std::vector<StepReport> steps;
+  hooks.on_step = [&](const StepReport& step) { steps.push_back(step); };
+  const TrainResult result = train(config_, hooks);
+  ASSERT_EQ(steps.size(), 40U);
+  EXPECT_NEAR(steps.front().loss, std::log(256.0), 0.5);  // knows nothing yet
+  EXPECT_LT(steps.back().loss, 0.6 * run.unigram_entropy);
+  ASSERT_TRUE(result.validation_loss.has_value());
+  EXPECT_LT(*result.validation_loss, 0.6 * run.unigram_entropy);
+  EXPECT_GT(run.gemm_peak_flops_per_second, 0.0);
+  EXPECT_EQ(steps.back().tokens, 8 * 19);
+  ASSERT_TRUE(steps.back().moe.has_value());
+  EXPECT_GE(steps.back().moe->max_over_mean, 1.0);
+}
+
+TEST_F(Trainer, TheSameRunGivesTheSameBitsOnOneAndTwoThreads) {
+  const Losses two = train_and_collect(config_);
+  config_.train.threads = 1;
+  EXPECT_EQ(two.steps, train_and_collect(config_).steps);
+}
+
+TEST_F(Trainer, RecomputationChangesNoBit) {
+  const Losses kept = train_and_collect(config_);
+  config_.train.recompute = Recompute::layer;
+  EXPECT_EQ(kept.steps, train_and_collect(config_).steps);
+}
+
+TEST_F(Trainer, CuttingABatchOtherwiseChangesOnlyRounding) {
+  config_.balance.aux_loss = 0.0;  // formed per micro-batch of a shard
+  const Losses whole = train_and_collect(config_);
+  config_.train.micro_batch = 1;
+  const Losses cut = train_and_collect(config_);
+  config_.train.shards = 2;
+  const Losses sharded = train_and_collect(config_);
+  for (std::size_t i = 0; i < whole.steps.size(); ++i) {
+    EXPECT_NEAR(whole.steps[i], cut.steps[i], 1e-3);
+    EXPECT_NEAR(whole.steps[i], sharded.steps[i], 1e-3);
+  }
+}
+
+TEST_F(Trainer, AuxiliaryLossIsFormedPerShard) {
+  config_.balance.aux_loss = 1.0;
+  config_.train.micro_batch = 2;
+  const Losses unsharded = train_and_collect(config_);
+  config_.train.micro_batch = 1;
+  config_.train.shards = 2;
+  EXPECT_NE(unsharded.steps, train_and_collect(config_).steps);
+}
+
+TEST_F(Trainer, ResumedRunEqualsAnUninterruptedOne) {
+  const Losses whole = train_and_collect(config_);
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 2;
+  std::atomic<bool> stop{false};
+  TrainHooks hooks;
+  hooks.stop = &stop;
+  std::vector<float> losses;
+  hooks.on_step = [&](const StepReport& step) {
+    losses.push_back(step.loss);
+    if (step.step == 2) stop = true;
+  };
+  const TrainResult interrupted = train(config_, hooks);
+  EXPECT_TRUE(interrupted.interrupted);
+  EXPECT_FALSE(interrupted.checkpoint.empty());
+  const Losses rest = train_and_collect(config_);
+  losses.insert(losses.end(), rest.steps.begin(), rest.steps.end());
+  EXPECT_EQ(losses, whole.steps);
+}
+
+TEST_F(Trainer, RefusesACheckpointOfOtherDataOrModel) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 1;
+  static_cast<void>(train_and_collect(config_));
+  config_.train.steps = 2;
+  RunConfig other = config_;
+  other.data.seq_len = 17;
+  EXPECT_THROW(static_cast<void>(train_and_collect(other)), Error);
+  other = config_;
+  other.model.config = "tiny";
+  EXPECT_THROW(static_cast<void>(train_and_collect(other)), Error);
+  other.checkpoint.resume = false;
+  EXPECT_EQ(train_and_collect(other).steps.size(), 2U);
+}
+
+TEST_F(Trainer, ASavedCheckpointLoadsAsAModel) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  const Losses first = train_and_collect(config_);
+  RunConfig next = config_;
+  next.model.config.clear();
+  next.model.load = first.result.checkpoint;
+  next.checkpoint.folder.clear();
+  next.train.steps = 1;
+  EXPECT_LT(train_and_collect(next).steps[0], first.steps.back() + 0.5F);
+}
+
+TEST_F(Trainer, Bf16TrainsLikeF32) {
+  if (!kernels::has_fast_bf16()) GTEST_SKIP() << "this CPU has no bf16 products";
+  const Losses f32 = train_and_collect(config_);
+  config_.train.dtype = Dtype::bf16;
+  const Losses bf16 = train_and_collect(config_);
+  for (std::size_t i = 0; i < f32.steps.size(); ++i) {
+    EXPECT_NEAR(f32.steps[i], bf16.steps[i], 0.1) << i;
+  }
+}
+
+TEST_F(Trainer, StopsWithOneClearErrorWhenTheLossDiverges) {
+  config_.optimizer.lr = 1e30;
+  config_.train.steps = 20;
+  try {
+    static_cast<void>(train_and_collect(config_));
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("optimizer.lr"), std::string::npos);
+  }
+}
+
+TEST_F(Trainer, SamplesTheSameTextForTheSameSeed) {
+  config_.output.sample_prompt = "the ";
+  config_.output.sample_tokens = 20;
+  const std::string first = train_and_collect(config_).result.sample;
+  EXPECT_EQ(first.substr(0, 4), "the ");
+  EXPECT_EQ(first, train_and_collect(config_).result.sample);
+}
+
+TEST_F(Trainer, RefusesABiasUpdateWithoutABias) {
+  config_.balance.bias_update = 0.001;
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+TEST_F(Trainer, RefusesATextShorterThanAWindow) {
+  config_.data.seq_len = 100000;
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+}  // namespace
+}  // namespace moestro::runtime

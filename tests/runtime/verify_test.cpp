@@ -1,0 +1,82 @@
+// The models against reference outputs of transformers, which lie beside the repository.
+
+#include "moestro/runtime/verify.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "moestro/core/error.h"
+#include "moestro/kernels/gemm.h"
+#include "tests/core/temporary_folder.h"
+
+namespace moestro::runtime {
+namespace {
+
+const std::filesystem::path kGolden =
+    std::filesystem::path(MOESTRO_SOURCE_DIR).parent_path() / "shared" / "golden";
+
+class Golden : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    if (!std::filesystem::exists(kGolden / GetParam())) {
+      GTEST_SKIP() << "no reference outputs in " << kGolden / GetParam();
+    }
+  }
+  static void expect_within(const VerifyResult& r) {
+    EXPECT_LE(r.logits_max_rel, 2e-5);
+    EXPECT_LE(r.hidden_max_rel, 2e-5);
+    EXPECT_LE(r.gradient_max_rel, 1e-4) << r.worst_tensor;
+    EXPECT_LE(r.loss_abs, 2e-5);
+    EXPECT_LE(r.aux_loss_abs.value_or(1.0), 2e-5);
+    EXPECT_LE(r.steps_loss_max_abs.value_or(1.0), 1e-3);
+    EXPECT_TRUE(r.within_tolerance);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden, testing::Values("mixtral", "qwen3_moe"));
+
+TEST_P(Golden, F32MatchesTransformers) {
+  expect_within(verify_against(kGolden / GetParam(), {}));
+}
+
+TEST_P(Golden, RecomputedAndDeferredMatchToo) {
+  const VerifyResult plain = verify_against(kGolden / GetParam(), {});
+  const VerifyResult other =
+      verify_against(kGolden / GetParam(),
+                     {.recompute = Recompute::layer, .defer_weight_gradients = true, .threads = 1});
+  expect_within(other);
+  EXPECT_EQ(plain.gradient_max_rel, other.gradient_max_rel);  // the same bits
+}
+
+TEST_P(Golden, Bf16StaysWithinItsOwnTolerance) {
+  if (!kernels::has_fast_bf16()) GTEST_SKIP() << "this CPU has no bf16 products";
+  const VerifyResult r = verify_against(kGolden / GetParam(), {.dtype = Dtype::bf16});
+  EXPECT_TRUE(r.within_tolerance);
+  EXPECT_GT(r.logits_max_rel, 1e-4);  // it did compute in bf16
+}
+
+TEST(Verify, NamesAMissingFile) {
+  const test::TemporaryFolder folder;
+  EXPECT_THROW(static_cast<void>(verify_against(folder.path(), {})), Error);
+}
+
+TEST_P(Golden, NoticesAWrongWeight) {
+  const test::TemporaryFolder folder;
+  for (const char* file :
+       {"config.json", "model.safetensors", "inputs.safetensors", "expected.safetensors"}) {
+    std::filesystem::copy(kGolden / GetParam() / file, folder.path() / file);
+  }
+  // Flip the sign of the last stored value.
+  std::fstream model(folder.path() / "model.safetensors",
+                     std::ios::in | std::ios::out | std::ios::binary);
+  model.seekg(-1, std::ios::end);
+  const int byte = model.get() ^ 0x80;
+  model.seekp(-1, std::ios::end);
+  model.put(static_cast<char>(byte));
+  model.close();
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+}
+
+}  // namespace
+}  // namespace moestro::runtime
