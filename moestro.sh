@@ -96,10 +96,9 @@ install_torch() {
   has_torch && return 0
   say "installing torch $TORCH_VERSION into .venv (about 200 MB)"
   [ -x .venv/bin/python ] || python3 -m venv .venv
-  # The CPU build, from the configured index or from PyTorch's own; last, whatever build there is.
+  # The CPU build by name where the index has it, else what the index calls by the plain version.
   local pip=(.venv/bin/python -m pip install --no-input --disable-pip-version-check --no-deps)
   "${pip[@]}" "torch==$TORCH_VERSION+cpu" ||
-    "${pip[@]}" --extra-index-url https://download.pytorch.org/whl/cpu "torch==$TORCH_VERSION+cpu" ||
     "${pip[@]}" "torch==$TORCH_VERSION" ||
     fail "could not install torch $TORCH_VERSION"
 }

@@ -34,7 +34,7 @@ HEAVY = [
     (r"torch/|ATen/core/Tensor\.h", r"moestro/(layers|runtime)/|tests/|bench/"),
     (r"torch/|ATen/(?!core/Tensor\.h)|c10/", r"moestro/(layers|runtime)/.*\.cpp$|tests/.*\.cpp$|bench/"),
     (r"(oneapi/)?dnnl", r"moestro/kernels/.*\.cpp$|tests/kernels/.*\.cpp$|bench/"),
-    (r"CLI/", r"moestro/cli/.*\.cpp$"),
+    (r"CLI/", r"(moestro/cli|bench)/.*\.cpp$"),
     (r"toml\+\+/", r"moestro/core/.*\.cpp$"),
     (r"nlohmann/json\.hpp", r".*\.cpp$"),
     (r"fmt/(?!core\.h)", r".*\.cpp$"),
