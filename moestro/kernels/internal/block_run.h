@@ -1,6 +1,5 @@
 #pragma once
-// What both back ends of parallel_for share: the thread-local state and one worker's share of a
-// run.
+// One worker's share of a parallel_for.
 
 #include <atomic>
 #include <cstdint>
@@ -35,7 +34,6 @@ class BlockRun {
 [[nodiscard]] bool is_inside_run();
 
 /// Calls run.work() on `threads` threads, the caller's among them, and waits for all.
-/// parallel_openmp.cpp or, in builds without OpenMP, parallel_threads.cpp.
 void work_on_threads(BlockRun& run, int threads);
 
 }  // namespace moestro::kernels::internal
