@@ -78,17 +78,23 @@ bool changes_projection(const AttentionSpec& spec) {
 template <class T>
 Prepared prepare(const kernels::AttentionShape& shape, const AttentionSpec& spec,
                  const at::Tensor& projected) {
-  Prepared prepared{.qkv = projected.detach().clone(), .inverse_rms = {}};
-  if (spec.qk_norm != model::QkNorm::none) {
+  Prepared prepared;
+  if (spec.qk_norm == model::QkNorm::none) {
+    prepared.qkv = projected.detach().clone();
+  } else {
+    prepared.qkv = at::empty_like(projected);
     for (const bool is_key : {false, true}) {
       const NormPart part = norm_part(spec, shape, is_key);
       at::Tensor& inverse = prepared.inverse_rms[is_key ? 1 : 0];
       inverse =
           at::empty({part.shape.rows * part.shape.groups}, projected.options().dtype(at::kFloat));
-      T* x = data<T>(prepared.qkv) + part.first;
-      kernels::rms_norm_forward<T, T>(part.shape, x, data<float>(part.weight->value), x,
-                                      data<float>(inverse));
+      kernels::rms_norm_forward<T, T>(part.shape, data<T>(projected) + part.first,
+                                      data<float>(part.weight->value),
+                                      data<T>(prepared.qkv) + part.first, data<float>(inverse));
     }
+    const std::int64_t values = spec.kv_heads * spec.head_dim;
+    const std::int64_t first = shape.row() - values;
+    prepared.qkv.narrow(1, first, values).copy_(projected.detach().narrow(1, first, values));
   }
   if (spec.clip_qkv) prepared.qkv.clamp_(-*spec.clip_qkv, *spec.clip_qkv);
   if (spec.rope.cos.defined()) {

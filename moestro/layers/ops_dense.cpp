@@ -9,65 +9,17 @@
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/silu.h>
 
-#include "moestro/kernels/adamw.h"
 #include "moestro/kernels/bias.h"
 #include "moestro/kernels/embedding.h"
-#include "moestro/kernels/gemm.h"
 #include "moestro/kernels/rms_norm.h"
 #include "moestro/kernels/swiglu.h"
 #include "moestro/layers/formula.h"
 #include "moestro/layers/ops.h"
+#include "moestro/layers/products.h"
 #include "moestro/layers/typed.h"
 
 namespace moestro::layers {
 namespace {
-
-using kernels::rows_of;
-using kernels::transposed;
-
-/// y (+)= x W^T over all rows.
-template <class T, class Out>
-void multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& y, bool accumulate) {
-  const std::int64_t in = weight.size(1), out = weight.size(0);
-  kernels::gemm_rows<T, Out>(rows_of<const T>(data<T>(x), x.size(0), in),
-                             transposed(rows_of<const T>(data<T>(weight), out, in)),
-                             rows_of(data<Out>(y), x.size(0), out), accumulate);
-}
-
-/// dx = dy W.
-template <class T>
-at::Tensor input_gradient(const at::Tensor& dy, const at::Tensor& weight) {
-  const std::int64_t in = weight.size(1), out = weight.size(0);
-  at::Tensor dx = at::empty({dy.size(0), in}, dy.options());
-  kernels::gemm_rows<T, T>(rows_of<const T>(data<T>(dy), dy.size(0), out),
-                           rows_of<const T>(data<T>(weight), out, in),
-                           rows_of(data<T>(dx), dy.size(0), in));
-  return dx;
-}
-
-/// dW (+)= dy^T x, db (+)= column sums of dy.
-template <class T>
-void add_linear_gradients(const at::Tensor& x, const at::Tensor& dy, Parameter& weight,
-                          Parameter* bias) {
-  const std::int64_t in = x.size(1), out = dy.size(1), tokens = x.size(0);
-  const GradientTarget target = claim_gradient(weight);
-  kernels::gemm_weight_gradient<T>(rows_of<const T>(data<T>(dy), tokens, out),
-                                   rows_of<const T>(data<T>(x), tokens, in),
-                                   rows_of(target.data, out, in), target.accumulate);
-  if (bias != nullptr) {
-    kernels::add_column_sums(tokens, out, data<T>(dy), claim_gradient_for_adding(*bias));
-  }
-}
-
-/// A gradient of the f32 residual stream, scaled and in the compute dtype.
-at::Tensor to_compute(const at::Tensor& gradient, double multiplier, at::ScalarType dtype) {
-  const at::Tensor g = gradient.contiguous();
-  if (multiplier != 1.0) return (g * multiplier).to(dtype);
-  if (dtype == g.scalar_type()) return g;
-  at::Tensor rounded = at::empty(g.sizes(), g.options().dtype(dtype));
-  kernels::to_bf16(g.numel(), data<float>(g), data<kernels::bf16>(rounded));
-  return rounded;
-}
 
 at::Tensor linear_formula(const at::Tensor& x, const Tensors& weights) {
   const at::Tensor y = at::matmul(x, weights[0].t());
@@ -145,21 +97,19 @@ at::Tensor linear(const Context& context, const at::Tensor& x, Parameter& weight
       return linear_formula(in[0], w);
     });
   }
-  return with_type(context.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    at::Tensor y = at::empty({x.size(0), weight.value.size(0)}, x.options());
-    multiply<T, T>(x, weight.compute, y, false);
-    if (bias != nullptr) {
-      kernels::add_bias(y.size(0), y.size(1), data<float>(bias->value), data<T>(y));
-    }
-    return record(y, {x},
-                  [=, &weight, saved = x.detach(), queue = context.queue](const at::Tensor& g) {
-                    const at::Tensor dy = g.contiguous();
-                    weight_gradient(
-                        queue, [=, &weight] { add_linear_gradients<T>(saved, dy, weight, bias); });
-                    return Tensors{input_gradient<T>(dy, weight.compute)};
-                  });
-  });
+  at::Tensor y = at::empty({x.size(0), weight.value.size(0)}, x.options());
+  multiply(x, weight.compute, y, false);
+  if (bias != nullptr) {
+    with_type(context.dtype, [&](auto tag) {
+      kernels::add_bias(y.size(0), y.size(1), data<float>(bias->value), data<decltype(tag)>(y));
+    });
+  }
+  return record(
+      y, {x}, [=, &weight, saved = x.detach(), queue = context.queue](const at::Tensor& g) {
+        const at::Tensor dy = g.contiguous();
+        weight_gradient(queue, [=, &weight] { add_linear_gradients(saved, dy, weight, bias); });
+        return Tensors{input_gradient(dy, weight.compute)};
+      });
 }
 
 at::Tensor linear_residual(const Context& context, const at::Tensor& x, Parameter& weight,
@@ -170,27 +120,23 @@ at::Tensor linear_residual(const Context& context, const at::Tensor& x, Paramete
                            return in[1] + linear_formula(in[0], w).to(at::kFloat) * multiplier;
                          });
   }
-  return with_type(context.dtype, [&](auto tag) {
-    using T = decltype(tag);
-    at::Tensor y;
-    if (multiplier == 1.0) {
-      y = residual.detach().clone();
-      multiply<T, float>(x, weight.compute, y, true);
-    } else {
-      at::Tensor product = at::empty_like(residual);
-      multiply<T, float>(x, weight.compute, product, false);
-      y = at::add(residual.detach(), product, multiplier);
-    }
-    if (bias != nullptr) y.add_(bias->value, multiplier);
-    return record(y, {x, residual},
-                  [=, &weight, saved = x.detach(), queue = context.queue,
-                   dtype = context.dtype](const at::Tensor& g) {
-                    const at::Tensor dy = to_compute(g, multiplier, dtype);
-                    weight_gradient(
-                        queue, [=, &weight] { add_linear_gradients<T>(saved, dy, weight, bias); });
-                    return Tensors{input_gradient<T>(dy, weight.compute), g};
-                  });
-  });
+  at::Tensor y;
+  if (multiplier == 1.0) {
+    y = residual.detach().clone();
+    multiply(x, weight.compute, y, true);
+  } else {
+    const at::Tensor product = at::empty_like(residual);
+    multiply(x, weight.compute, product, false);
+    y = at::add(residual.detach(), product, multiplier);
+  }
+  if (bias != nullptr) y.add_(bias->value, multiplier);
+  return record(y, {x, residual},
+                [=, &weight, saved = x.detach(), queue = context.queue](const at::Tensor& g) {
+                  const at::Tensor dy = to_compute(g, multiplier, saved.scalar_type());
+                  weight_gradient(queue,
+                                  [=, &weight] { add_linear_gradients(saved, dy, weight, bias); });
+                  return Tensors{input_gradient(dy, weight.compute), g};
+                });
 }
 
 at::Tensor swiglu(const Context& context, const at::Tensor& gate_up) {

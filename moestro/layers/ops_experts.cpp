@@ -14,13 +14,13 @@
 #include <algorithm>
 #include <vector>
 
-#include "moestro/kernels/adamw.h"
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/routing.h"
 #include "moestro/kernels/swiglu.h"
 #include "moestro/layers/formula.h"
 #include "moestro/layers/ops.h"
+#include "moestro/layers/products.h"
 #include "moestro/layers/typed.h"
 
 namespace moestro::layers {
@@ -201,14 +201,6 @@ at::Tensor permute(const at::Tensor& values, const at::Tensor& order) {
   return result;
 }
 
-at::Tensor rounded(const at::Tensor& gradient, double multiplier, at::ScalarType dtype) {
-  const at::Tensor scaled = multiplier == 1.0 ? gradient.contiguous() : gradient * multiplier;
-  if (dtype == at::kFloat) return scaled;
-  at::Tensor result = at::empty(scaled.sizes(), scaled.options().dtype(dtype));
-  kernels::to_bf16(scaled.numel(), data<float>(scaled), data<kernels::bf16>(result));
-  return result;
-}
-
 template <class T>
 at::Tensor experts_on_cpu(const Context& context, const at::Tensor& h, const Routing& routing,
                           Parameter& gate_up, Parameter& down, const at::Tensor& residual,
@@ -231,7 +223,7 @@ at::Tensor experts_on_cpu(const Context& context, const at::Tensor& h, const Rou
   return record(y, {h, routing.weight, residual},
                 [=, &gate_up, &down, x = h.detach(), queue = context.queue,
                  dtype = context.dtype](const at::Tensor& gradient) mutable {
-                  const at::Tensor dy = rounded(gradient, multiplier, dtype);
+                  const at::Tensor dy = to_compute(gradient, multiplier, dtype);
                   const at::Tensor row_weight = permute(saved.weight.view({-1}), saved.slot_of_row);
                   BackwardRows rows =
                       backward_tiles<T>(size, dy, saved, gate_up, down, rows_gate_up, row_weight);

@@ -18,10 +18,10 @@
 #include <limits>
 #include <vector>
 
-#include "moestro/kernels/gemm.h"
 #include "moestro/kernels/routing.h"
 #include "moestro/layers/formula.h"
 #include "moestro/layers/ops.h"
+#include "moestro/layers/products.h"
 #include "moestro/layers/typed.h"
 
 namespace moestro::layers {
@@ -125,14 +125,9 @@ RoutingRecord make_record(const Context& context, const kernels::RoutingRule& ru
 }
 
 /// Logits of all experts in f32. Shapes: [T, experts].
-template <class T>
 at::Tensor router_logits(const at::Tensor& h, const Parameter& weight, const Parameter* bias) {
-  const std::int64_t tokens = h.size(0), hidden = h.size(1), experts = weight.value.size(0);
-  at::Tensor logits = at::empty({tokens, experts}, at::kFloat);
-  kernels::gemm_rows<T, float>(
-      kernels::rows_of<const T>(data<T>(h), tokens, hidden),
-      kernels::transposed(kernels::rows_of<const T>(data<T>(weight.compute), experts, hidden)),
-      kernels::rows_of(data<float>(logits), tokens, experts));
+  at::Tensor logits = at::empty({h.size(0), weight.value.size(0)}, h.options().dtype(at::kFloat));
+  multiply(h, weight.compute, logits, false);
   if (bias != nullptr) logits.add_(bias->value);
   return logits;
 }
@@ -186,7 +181,6 @@ Choice choose(const Context& context, const kernels::RoutingRule& rule, const at
   return choice;
 }
 
-template <class T>
 at::Tensor record_weights(const Context& context, const at::Tensor& h, Parameter& weight,
                           Parameter* bias, const Choice& choice) {
   // The output must not be captured by its own backward: that keeps a detached alias.
@@ -195,24 +189,9 @@ at::Tensor record_weights(const Context& context, const at::Tensor& h, Parameter
   saved.weight = output.detach();
   return record(output, {h}, [=, &weight, x = h.detach()](const at::Tensor& gradient) {
     const at::Tensor d_logits = logits_gradient(context, saved, gradient.contiguous());
-    const std::int64_t tokens = x.size(0), hidden = x.size(1), experts = d_logits.size(1);
-    const at::Tensor g = d_logits.to(x.scalar_type());
-    weight_gradient(context.queue, [=, &weight] {
-      const GradientTarget target = claim_gradient(weight);
-      kernels::gemm_weight_gradient<T>(kernels::rows_of<const T>(data<T>(g), tokens, experts),
-                                       kernels::rows_of<const T>(data<T>(x), tokens, hidden),
-                                       kernels::rows_of(target.data, experts, hidden),
-                                       target.accumulate);
-      if (bias != nullptr) {
-        finish_gradient(*bias);
-        bias->grad.add_(d_logits.sum(0));
-      }
-    });
-    at::Tensor d_h = at::empty_like(x);
-    kernels::gemm_rows<T, T>(kernels::rows_of<const T>(data<T>(g), tokens, experts),
-                             kernels::rows_of<const T>(data<T>(weight.compute), experts, hidden),
-                             kernels::rows_of(data<T>(d_h), tokens, hidden));
-    return Tensors{d_h};
+    const at::Tensor g = to_compute(d_logits, 1.0, x.scalar_type());
+    weight_gradient(context.queue, [=, &weight] { add_linear_gradients(x, g, weight, bias); });
+    return Tensors{input_gradient(g, weight.compute)};
   });
 }
 
@@ -272,8 +251,7 @@ at::Tensor weights_by_formula(const Context& context, const at::Tensor& h, Param
 Choice choose_anywhere(const Context& context, const kernels::RoutingRule& rule,
                        const at::Tensor& h, const Parameter& weight, const Parameter* bias,
                        const at::Tensor& selection_bias) {
-  at::Tensor logits =
-      at::matmul(h.detach().to(at::kFloat), weight.compute.to(at::kFloat).t());
+  at::Tensor logits = at::matmul(h.detach().to(at::kFloat), weight.compute.to(at::kFloat).t());
   if (bias != nullptr) logits = logits + bias->value;
   return choose(context, rule, logits.cpu().contiguous(),
                 selection_bias.defined() ? selection_bias.cpu() : selection_bias);
@@ -302,23 +280,15 @@ Routing route(const Context& context, const at::Tensor& h, const model::RouterCo
   const bool on_cpu = uses_kernels(context, h);
   Choice choice;
   if (on_cpu) {
-    with_type(context.dtype, [&](auto tag) {
-      choice = choose(context, rule, router_logits<decltype(tag)>(h, weight, bias), selection_bias);
-    });
+    choice = choose(context, rule, router_logits(h, weight, bias), selection_bias);
   } else {
     choice = choose_anywhere(context, rule, h, weight, bias, selection_bias);
   }
   if (context.routing != nullptr) {
     context.routing->push_back(make_record(context, rule, layer, choice.sums));
   }
-  at::Tensor weights;
-  if (!on_cpu) {
-    weights = weights_by_formula(context, h, weight, bias, choice);
-  } else {
-    weights = with_type(context.dtype, [&](auto tag) {
-      return record_weights<decltype(tag)>(context, h, weight, bias, choice);
-    });
-  }
+  const at::Tensor weights = on_cpu ? record_weights(context, h, weight, bias, choice)
+                                    : weights_by_formula(context, h, weight, bias, choice);
   return group(choice, weights);
 }
 

@@ -63,10 +63,10 @@ TEST_P(Weights, InitialisationDependsOnSeedAndNameAlone) {
   }
   ModelWeights other = make_weights(config);
   initialise(config, 8, other);
-  EXPECT_NE(std::vector<float>(other.embedding.value.data_ptr<float>(),
-                               other.embedding.value.data_ptr<float>() +
-                                   other.embedding.value.numel()),
-            first["model.embed_tokens.weight"]);
+  EXPECT_NE(
+      std::vector<float>(other.embedding.value.data_ptr<float>(),
+                         other.embedding.value.data_ptr<float>() + other.embedding.value.numel()),
+      first["model.embed_tokens.weight"]);
 }
 
 TEST(WeightsErrors, NamesWhatCannotBeTrained) {
