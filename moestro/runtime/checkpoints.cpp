@@ -41,20 +41,20 @@ std::span<float> piece(const at::Tensor& tensor, const layers::Binding& binding)
           static_cast<std::size_t>(binding.spec.elements())};
 }
 
-/// What must agree for the data position to mean the same windows.
-Json data_identity(const RunConfig& config) {
-  return Json{{"seq_len", config.data.seq_len},
-              {"seed", config.train.seed},
-              {"tokenizer", config.data.tokenizer}};
+Json to_json(const DataIdentity& identity) {
+  return Json{{"seq_len", identity.seq_len},
+              {"seed", identity.seed},
+              {"tokenizer", identity.tokenizer},
+              {"fingerprint", identity.fingerprint}};
 }
 
-void check_identity(const Json& state, const RunConfig& config, const std::string& where) {
-  const Json wanted = data_identity(config);
+void check_identity(const Json& state, const DataIdentity& identity, const std::string& where) {
+  const Json wanted = to_json(identity);
   const Json stored = state.value("data", Json::object());
   for (const auto& [key, value] : wanted.items()) {
     if (!stored.contains(key) || stored[key] != value) {
       throw input_error(where,
-                        "the checkpoint was written with {} = {}, this run has {}; use the "
+                        "the checkpoint was written with data {} = {}, this run has {}; use the "
                         "same value, another checkpoint.folder, or checkpoint.resume = false",
                         key, stored.contains(key) ? stored[key].dump() : "nothing", value.dump());
     }
@@ -80,8 +80,16 @@ Progress progress_of(const Json& state, const std::string& where) {
 
 }  // namespace
 
-std::string save_checkpoint(const RunConfig& config, const Progress& progress, LoadedModel& model,
-                            Optimizer& optimizer) {
+std::string fingerprint(std::span<const data::Token> tokens) {
+  std::uint64_t hash = 0xCBF29CE484222325ULL;  // FNV-1a, a token at a time
+  for (const data::Token token : tokens) {
+    hash = (hash ^ static_cast<std::uint64_t>(token)) * 0x100000001B3ULL;
+  }
+  return fmt::format("{:016x}", hash);
+}
+
+std::string save_checkpoint(const std::string& root, const DataIdentity& identity,
+                            const Progress& progress, LoadedModel& model, Optimizer& optimizer) {
   checkpoint::TrainingTensors tensors;
   const StoredTensors stored = stored_tensors(model, optimizer, tensors.specs);
   tensors.weights = [&](const model::TensorSpec& spec) {
@@ -99,19 +107,20 @@ std::string save_checkpoint(const RunConfig& config, const Progress& progress, L
   const Json state{{"step", progress.step},
                    {"tokens_seen", progress.tokens_seen},
                    {"position", data::to_json(progress.position)},
-                   {"data", data_identity(config)}};
-  const auto folder = checkpoint::step_folder(config.checkpoint.folder, progress.step);
+                   {"data", to_json(identity)}};
+  const auto folder = checkpoint::step_folder(root, progress.step);
   checkpoint::save_training_checkpoint(folder, model.source.json, state, tensors);
   return folder.string();
 }
 
-std::optional<Progress> load_newest_checkpoint(const std::string& folder, const RunConfig& config,
-                                               LoadedModel& model, Optimizer& optimizer) {
+std::optional<Progress> load_newest_checkpoint(const std::string& folder,
+                                               const DataIdentity& identity, LoadedModel& model,
+                                               Optimizer& optimizer) {
   const auto newest = checkpoint::find_newest_checkpoint(folder);
   if (!newest) return std::nullopt;
   const std::string where = newest->string();
   const Json state = checkpoint::read_training_state(*newest);
-  check_identity(state, config, where);
+  check_identity(state, identity, where);
   check_model(*newest, model);
   load_weights(*newest, model.decoder);
   const checkpoint::SafetensorsFile file(*newest / checkpoint::kOptimizerFile);

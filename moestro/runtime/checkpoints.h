@@ -3,12 +3,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "moestro/data/batches.h"
 #include "moestro/runtime/model_loading.h"
 #include "moestro/runtime/optimizer.h"
-#include "moestro/runtime/run_config.h"
 
 namespace moestro::runtime {
 
@@ -19,16 +19,28 @@ struct Progress {
   data::BatchPosition position;
 };
 
-/// Writes checkpoint.folder/step-NNNNNN: config.json and model.safetensors in f32, readable by
+/// What must agree for a position in the data to mean the same windows.
+struct DataIdentity {
+  std::int64_t seq_len = 0;
+  std::int64_t seed = 0;
+  std::string tokenizer;
+  std::string fingerprint;  // of the training tokens
+};
+
+/// A hash of a token stream, as text: changes when any token does.
+[[nodiscard]] std::string fingerprint(std::span<const data::Token> tokens);
+
+/// Writes ROOT/step-NNNNNN: config.json and model.safetensors in f32, readable by
 /// transformers; optimizer moments; trainer.json. The folder appears only when complete.
 /// Returns its path. Errors: io.
-[[nodiscard]] std::string save_checkpoint(const RunConfig& config, const Progress& progress,
-                                          LoadedModel& model, Optimizer& optimizer);
+[[nodiscard]] std::string save_checkpoint(const std::string& root, const DataIdentity& identity,
+                                          const Progress& progress, LoadedModel& model,
+                                          Optimizer& optimizer);
 
 /// Loads the newest complete checkpoint of `folder` into the model and optimizer; nullopt if there
-/// is none. Errors: input, if it is of another model or cannot be read.
+/// is none. Errors: input, if it is of another model or of other data, or cannot be read.
 [[nodiscard]] std::optional<Progress> load_newest_checkpoint(const std::string& folder,
-                                                             const RunConfig& config,
+                                                             const DataIdentity& identity,
                                                              LoadedModel& model,
                                                              Optimizer& optimizer);
 

@@ -1,13 +1,16 @@
 #include "moestro/runtime/trainer.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <utility>
 
 #include "moestro/core/error.h"
+#include "moestro/core/log.h"
 #include "moestro/data/batches.h"
 #include "moestro/kernels/gemm_peak.h"
 #include "moestro/layers/weights.h"
@@ -88,14 +91,47 @@ RunReport report_of(const Run& run) {
   return report;
 }
 
+/// Finds out now, not at the first save, that checkpoints cannot be written.
+void check_checkpoint_folder(const std::string& folder) {
+  if (folder.empty()) return;
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code || ::access(folder.c_str(), W_OK) != 0) {
+    throw input_error("checkpoint.folder",
+                      "expected a folder that can be written, got \"{}\"{}; "
+                      "name another",
+                      folder, code ? ": " + code.message() : std::string());
+  }
+}
+
+/// Validation that was asked for in so many words must be possible; otherwise say that it is not.
+void check_validation(const DataSection& section, const TrainingData& data) {
+  const auto held_out = static_cast<std::int64_t>(data.validation.size());
+  if (data::num_windows(held_out, section.seq_len) > 0) return;
+  if (!section.validation_text.empty()) {
+    throw input_error("data.validation_text",
+                      "expected at least one window of seq_len + 1 = {} tokens, got {}; use a "
+                      "longer text or a shorter seq_len",
+                      section.seq_len + 1, held_out);
+  }
+  if (section.validation_fraction > 0.0) {
+    log_warning(
+        "data.validation_fraction holds out {} tokens, less than one window of {}: there "
+        "will be no validation loss",
+        held_out, section.seq_len + 1);
+  }
+}
+
 Run set_up(const RunConfig& config) {
   Run run;
   run.config = config;
+  check_checkpoint_folder(config.checkpoint.folder);
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
   run.model = load_model(config.model);
   Decoder& decoder = run.model.decoder;
   check_balance(config.balance, decoder.config);
   run.data = load_training_data(config.data, decoder.config.vocab);
+  check_validation(config.data, run.data);
   run.batches = std::make_unique<data::Batches>(
       run.data.training, data::BatchOptions{.seq_len = config.data.seq_len,
                                             .seed = static_cast<std::uint64_t>(config.train.seed)});
@@ -107,11 +143,23 @@ Run set_up(const RunConfig& config) {
   return run;
 }
 
+DataIdentity identity_of(const Run& run) {
+  return {.seq_len = run.config.data.seq_len,
+          .seed = run.config.train.seed,
+          .tokenizer = run.config.data.tokenizer,
+          .fingerprint = fingerprint(run.data.training)};
+}
+
 void resume(Run& run) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty() || !section.resume) return;
-  const auto found = load_newest_checkpoint(section.folder, run.config, run.model, run.optimizer);
+  const auto found =
+      load_newest_checkpoint(section.folder, identity_of(run), run.model, run.optimizer);
   if (!found) return;
+  if (found->step >= run.config.train.steps) {
+    log_warning("{} is at step {} already; raise train.steps (now {}) to go on", section.folder,
+                found->step, run.config.train.steps);
+  }
   run.batches->seek(found->position, section.folder);
   run.tokens_seen = found->tokens_seen;
   run.report.first_step = found->step + 1;
@@ -151,7 +199,7 @@ StepReport run_step(Run& run, std::int64_t step) {
 void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& result) {
   if (run.config.checkpoint.folder.empty()) return;
   result.checkpoint = save_checkpoint(
-      run.config,
+      run.config.checkpoint.folder, identity_of(run),
       {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
       run.model, run.optimizer);
   if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint);

@@ -108,6 +108,33 @@ TEST_F(Trainer, RefusesACheckpointOfOtherDataOrModel) {
   EXPECT_EQ(train_and_collect(other).steps.size(), 2U);
 }
 
+TEST_F(Trainer, RefusesACheckpointOfAnotherText) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 1;
+  static_cast<void>(train_and_collect(config_));
+  config_.data.text.push_back(config_.data.text.front());
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+TEST_F(Trainer, FindsAnUnusableCheckpointFolderBeforeTraining) {
+  config_.checkpoint.folder = config_.data.text.front() + "/inside";
+  int steps = 0;
+  TrainHooks hooks;
+  hooks.on_step = [&](const StepReport&) { ++steps; };
+  EXPECT_THROW(static_cast<void>(train(config_, hooks)), Error);
+  EXPECT_EQ(steps, 0);
+}
+
+TEST_F(Trainer, RefusesValidationTextShorterThanAWindow) {
+  config_.data.validation_text = {folder_.file("short.txt", "abc").string()};
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+TEST_F(Trainer, RefusesAModelLargerThanTheMachine) {
+  config_.model.config = "kimi-k2";
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
 TEST_F(Trainer, ASavedCheckpointLoadsAsAModel) {
   config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
   const Losses first = train_and_collect(config_);
