@@ -11,6 +11,9 @@
 namespace moestro::model {
 namespace {
 
+// No model is within orders of magnitude of this; a longer one is a slip of the keyboard.
+constexpr std::int64_t kLongestSequence = std::int64_t{1} << 40;
+
 constexpr auto kComponents = std::to_array<Component>(
     {Component::embedding, Component::attention, Component::mixer, Component::router,
      Component::routed_experts, Component::shared_experts, Component::dense_ffn, Component::norm,
@@ -292,6 +295,10 @@ Ledger make_ledger(const ModelConfig& config, std::int64_t seq, const LedgerOpti
   if (seq < 1) {
     throw input_error("seq", "expected a sequence length of at least 1, got {}; give e.g. 4096",
                       seq);
+  }
+  if (seq > kLongestSequence) {
+    throw input_error("seq", "expected a sequence length of at most {}, got {} or more",
+                      kLongestSequence, seq);
   }
   Sums sums = sum_tensors(config);
   Ledger ledger;

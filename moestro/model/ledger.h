@@ -77,7 +77,7 @@ struct LedgerOptions {
 ///   key_dim x value_dim) for Gated DeltaNet, each plus 6 x kernel x channels of its convolution;
 /// - MTP, per layer: one more layer, 2 x hidden^2 projection weights, one more LM head.
 /// Source: the accounting that reproduces the published rows of Megatron-Core and Megatron-Bridge.
-/// Errors: input, if seq < 1.
+/// Errors: input, if seq < 1 or absurdly long.
 [[nodiscard]] Ledger make_ledger(const ModelConfig& config, std::int64_t seq,
                                  const LedgerOptions& options = {});
 
