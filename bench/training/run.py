@@ -182,4 +182,5 @@ def main():
         print("\n".join(scaling_rows(max(args.threads), 4)))
 
 
-main()
+if __name__ == "__main__":
+    main()
