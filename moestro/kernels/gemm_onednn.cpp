@@ -1,12 +1,14 @@
 #include <omp.h>
 
 #include <dnnl.hpp>
-#include <functional>
+#include <map>
+#include <tuple>
 #include <unordered_map>
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/internal/multiply.h"
+#include "moestro/kernels/internal/pack.h"
 
 namespace moestro::kernels {
 namespace internal {
@@ -39,6 +41,43 @@ dnnl::memory::desc describe(std::int64_t rows, std::int64_t cols, ElementType ty
   return {{rows, cols}, data_type, strides};
 }
 
+/// The layout that oneDNN likes best for a right side [k, n] under dense rows of a and c.
+struct PackedLayout {
+  dnnl::memory::desc description;
+  bool is_panels = false;  // what pack_panels() makes
+};
+
+bool is_panels(const dnnl::memory::desc& description, std::int64_t k, std::int64_t n,
+               ElementType inputs) {
+  using tag = dnnl::memory::format_tag;
+  const bool is_f32 = inputs == ElementType::f32;
+  return description ==
+         dnnl::memory::desc({k, n},
+                            is_f32 ? dnnl::memory::data_type::f32 : dnnl::memory::data_type::bf16,
+                            is_f32 ? tag::BA16a64b : tag::BA16a64b2a);
+}
+
+PackedLayout ask_packed_layout(std::int64_t k, std::int64_t n, ElementType inputs) {
+  constexpr std::int64_t kTypicalRows = 256;
+  const auto a = describe(kTypicalRows, k, inputs, k, false);
+  const dnnl::memory::desc b({k, n}, a.data_type(), dnnl::memory::format_tag::any);
+  const auto c = describe(kTypicalRows, n, ElementType::f32, n, false);
+  const auto description =
+      dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, c), cpu_engine()).weights_desc();
+  return {description, is_panels(description, k, n, inputs)};
+}
+
+/// Asked once per thread and shape.
+const PackedLayout& packed_layout(std::int64_t k, std::int64_t n, ElementType inputs) {
+  constexpr std::size_t kMaxLayouts = 1024;
+  thread_local std::map<std::tuple<std::int64_t, std::int64_t, ElementType>, PackedLayout> cache;
+  const std::tuple key{k, n, inputs};
+  const auto found = cache.find(key);
+  if (found != cache.end()) return found->second;
+  if (cache.size() >= kMaxLayouts) cache.clear();
+  return cache.emplace(key, ask_packed_layout(k, n, inputs)).first->second;
+}
+
 /// A compiled product and the memory objects it is run with.
 struct Kernel {
   dnnl::matmul primitive;
@@ -49,7 +88,8 @@ struct Kernel {
 
 Kernel compile(const ProductShape& s) {
   const auto a = describe(s.m, s.k, s.inputs, s.a_stride, s.a_transposed);
-  const auto b = describe(s.k, s.n, s.inputs, s.b_stride, s.b_transposed);
+  const auto b = s.b_packed ? packed_layout(s.k, s.n, s.inputs).description
+                            : describe(s.k, s.n, s.inputs, s.b_stride, s.b_transposed);
   const auto c = describe(s.m, s.n, s.output, s.c_stride, false);
   dnnl::primitive_attr attributes;
   if (s.accumulate) {
@@ -66,8 +106,9 @@ Kernel compile(const ProductShape& s) {
 struct ShapeHash {
   std::size_t operator()(const ProductShape& s) const {
     std::size_t hash = (s.a_transposed ? 1U : 0U) + (s.b_transposed ? 2U : 0U) +
-                       (s.accumulate ? 4U : 0U) + 8U * static_cast<unsigned>(s.inputs) +
-                       16U * static_cast<unsigned>(s.output);
+                       (s.accumulate ? 4U : 0U) + (s.b_packed ? 8U : 0U) +
+                       16U * static_cast<unsigned>(s.inputs) +
+                       32U * static_cast<unsigned>(s.output);
     for (const std::int64_t value : {s.m, s.n, s.k, s.a_stride, s.b_stride, s.c_stride}) {
       hash = (hash ^ static_cast<std::size_t>(value)) * 0x9E3779B97F4A7C15ULL;  // golden ratio
       hash ^= hash >> 32U;
@@ -115,7 +156,48 @@ void multiply_matmul(const ProductShape& s, const std::byte* a, const std::byte*
       "could not run a matmul");
 }
 
+[[noreturn]] void rethrow(const dnnl::error& error, std::int64_t m, std::int64_t n,
+                          std::int64_t k) {
+  throw Error(ErrorKind::internal, "oneDNN",
+              fmt::format("{} (status {}) for a product of [{}, {}] by [{}, {}]", error.message,
+                          static_cast<int>(error.status), m, k, k, n));
+}
+
+template <class T>
+void reorder_right(const Matrix<const T>& b, const PackedLayout& layout, std::byte* packed) {
+  dnnl::memory from(describe(b.rows, b.cols, kElementType<T>, b.stride, b.is_transposed),
+                    cpu_engine(), const_cast<T*>(b.data));
+  dnnl::memory to(layout.description, cpu_engine(), packed);
+  dnnl::reorder(from, to).execute(thread_stream(), from, to);
+}
+
 }  // namespace
+
+std::size_t packed_bytes(std::int64_t k, std::int64_t n, ElementType type) {
+  try {
+    return packed_layout(k, n, type).description.get_size();
+  } catch (const dnnl::error& error) {
+    rethrow(error, 1, n, k);
+  }
+}
+
+template <class T>
+void pack_right(const Matrix<const T>& b, std::byte* packed) {
+  const OneThread guard;
+  try {
+    const PackedLayout& layout = packed_layout(b.rows, b.cols, kElementType<T>);
+    if (layout.is_panels) {
+      pack_panels(b, reinterpret_cast<T*>(packed));
+    } else {
+      reorder_right(b, layout, packed);
+    }
+  } catch (const dnnl::error& error) {
+    rethrow(error, 1, b.cols, b.rows);
+  }
+}
+
+template void pack_right(const Matrix<const float>&, std::byte*);
+template void pack_right(const Matrix<const bf16>&, std::byte*);
 
 void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b, std::byte* c) {
   const OneThread guard;
@@ -126,9 +208,7 @@ void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b,
       multiply_matmul(shape, a, b, c);
     }
   } catch (const dnnl::error& error) {
-    throw Error(ErrorKind::internal, "oneDNN",
-                fmt::format("{} (status {}) for a product of [{}, {}] by [{}, {}]", error.message,
-                            static_cast<int>(error.status), shape.m, shape.k, shape.k, shape.n));
+    rethrow(error, shape.m, shape.n, shape.k);
   }
 }
 

@@ -4,13 +4,32 @@
 #include "moestro/kernels/internal/multiply.h"
 
 namespace moestro::kernels {
+namespace internal {
+namespace {
 
-void internal::multiply(const ProductShape& /*shape*/, const std::byte* /*a*/,
-                        const std::byte* /*b*/, std::byte* /*c*/) {
+[[noreturn]] void refuse() {
   throw input_error("gemm",
                     "expected a build with oneDNN, got one without; configure with "
                     "-DMOESTRO_WITH_ONEDNN=ON (Debian package libdnnl-dev)");
 }
+
+}  // namespace
+
+void multiply(const ProductShape& /*shape*/, const std::byte* /*a*/, const std::byte* /*b*/,
+              std::byte* /*c*/) {
+  refuse();
+}
+std::size_t packed_bytes(std::int64_t /*k*/, std::int64_t /*n*/, ElementType /*type*/) {
+  refuse();
+}
+template <class T>
+void pack_right(const Matrix<const T>& /*b*/, std::byte* /*packed*/) {
+  refuse();
+}
+template void pack_right(const Matrix<const float>&, std::byte*);
+template void pack_right(const Matrix<const bf16>&, std::byte*);
+
+}  // namespace internal
 
 bool has_gemm() {
   return false;

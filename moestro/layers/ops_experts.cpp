@@ -29,8 +29,8 @@ namespace {
 using kernels::rows_of;
 using kernels::transposed;
 
-constexpr std::int64_t kTileRows = 256;      // a tile's rows, gate|up and result fit a core's cache
-constexpr std::int64_t kGradientRows = 256;  // output rows of one weight-gradient task
+constexpr std::int64_t kTileRows = 512;      // of one task: weights are packed once for all of them
+constexpr std::int64_t kGradientRows = 1024;  // output rows of one weight-gradient task
 
 struct Sizes {
   std::int64_t tokens, slots, top_k, experts, hidden, width;

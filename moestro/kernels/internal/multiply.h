@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "moestro/kernels/bf16.h"
+#include "moestro/kernels/gemm.h"
 
 namespace moestro::kernels::internal {
 
@@ -26,6 +27,7 @@ struct ProductShape {
   std::int64_t c_stride = 0;
   bool a_transposed = false;
   bool b_transposed = false;
+  bool b_packed = false;  // b was made by pack_right(); b_stride and b_transposed mean nothing
   bool accumulate = false;
   ElementType inputs = ElementType::f32;
   ElementType output = ElementType::f32;
@@ -36,5 +38,13 @@ struct ProductShape {
 /// Multiplies on the calling thread. All sizes are at least 1. Errors: internal, if the library
 /// refuses; input, naming the CMake option, if this build has none.
 void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b, std::byte* c);
+
+/// Bytes of a packed right side [k, n].
+[[nodiscard]] std::size_t packed_bytes(std::int64_t k, std::int64_t n, ElementType type);
+
+/// Copies the right side [k, n] of products into the layout they run fastest with, whatever their
+/// m, provided that their a and c have no gaps between rows. Errors: as multiply().
+template <class T>
+void pack_right(const Matrix<const T>& b, std::byte* packed);
 
 }  // namespace moestro::kernels::internal

@@ -10,8 +10,10 @@ namespace moestro::kernels::internal {
 enum class Purpose {
   gemm_left,
   gemm_right,
-  gemm_out,
   gemm_sum,
+  gemm_dense_left,
+  gemm_wide_out,
+  packed_right,
   tail_left,
   tail_right,
   tail_out,

@@ -1,0 +1,315 @@
+// Products that copy their right side into the kernels' own layout first and multiply many rows by
+// it: linear maps (gemm_rows) and weight gradients.
+
+#include <algorithm>
+#include <limits>
+#include <type_traits>
+
+#include "moestro/kernels/gemm.h"
+#include "moestro/kernels/internal/multiply.h"
+#include "moestro/kernels/internal/pack.h"
+#include "moestro/kernels/internal/views.h"
+#include "moestro/kernels/parallel.h"
+
+namespace moestro::kernels {
+namespace {
+
+using namespace internal;  // NOLINT(google-build-using-namespace): the views are this file's words
+
+// Tiles keep one thread's operands in its second-level cache (1-2 MiB). Inner sums are cut in fixed
+// places, so that bits depend on shapes alone; how rows and columns are shared out changes no sum.
+constexpr std::int64_t kRowTile = 256;
+constexpr std::int64_t kLargestRowTile = 320;  // where that saves a tile
+constexpr std::int64_t kRowGranule = 16;       // rows of an AMX tile
+constexpr std::int64_t kWidestRow = 1024;      // results up to this wide are not cut into columns
+constexpr std::int64_t kColumnTile = 512;
+constexpr std::int64_t kBf16DepthTile = 1024;  // AMX: longer rows fall out of the cache
+constexpr std::int64_t kTokenGranule = 32;     // tokens of one AMX tile, and of a transposed block
+constexpr std::int64_t kF32TokenTile = 512;    // of the sum over tokens
+constexpr std::int64_t kBf16TokenTile = 1024;
+constexpr std::int64_t kTokensAtOnce = 8192;  // packed at a time, which bounds the work memory
+
+// f32 results of bf16 products from this size on are made in work memory and written past the
+// caches: fetching their old contents cost up to half of the product's time.
+constexpr std::int64_t kLargeResult = std::int64_t{1} << 18;  // elements: 1 MiB
+
+/// A right side, or a part of it, in the layout of the kernels: of its own type, or widened to f32
+/// on CPUs that lack bf16.
+struct PackedRight {
+  const std::byte* data;
+  std::int64_t rows, cols;
+};
+
+template <class T>
+bool is_widened() {
+  return std::is_same_v<T, bf16> && !has_fast_bf16();
+}
+
+template <class T>
+PackedRight packed_as_is(const Matrix<const T>& b, std::byte* to) {
+  pack_right(b, to);
+  return {to, b.rows, b.cols};
+}
+
+template <class T>
+std::size_t bytes_of_packed(std::int64_t rows, std::int64_t cols) {
+  return packed_bytes(rows, cols, is_widened<T>() ? ElementType::f32 : kElementType<T>);
+}
+
+template <class T>
+PackedRight packed(const Matrix<const T>& b, std::byte* to) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    if (is_widened<T>()) return packed_as_is(widened(b, Purpose::gemm_right), to);
+  }
+  return packed_as_is(b, to);
+}
+
+/// c (+)= a b. Both are dense.
+template <class AB, class C>
+void multiply_native(const Matrix<const AB>& a, const PackedRight& b, const Matrix<C>& c,
+                     bool accumulate) {
+  const ProductShape shape{.m = a.rows,
+                           .n = b.cols,
+                           .k = a.cols,
+                           .a_stride = a.cols,
+                           .c_stride = c.cols,
+                           .b_packed = true,
+                           .accumulate = accumulate,
+                           .inputs = kElementType<AB>,
+                           .output = kElementType<C>};
+  multiply(shape, reinterpret_cast<const std::byte*>(a.data), b.data,
+           reinterpret_cast<std::byte*>(c.data));
+}
+
+template <class AB, class C>
+void multiply_dense(const Matrix<const AB>& a, const PackedRight& b, const Matrix<C>& c,
+                    bool accumulate) {
+  if constexpr (std::is_same_v<AB, bf16>) {
+    if (is_widened<AB>()) {
+      const auto wide = widened(a, Purpose::gemm_left);
+      if constexpr (std::is_same_v<C, float>) {
+        multiply_native(wide, b, c, accumulate);
+      } else {
+        const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_wide_out);
+        multiply_native(wide, b, sum, false);
+        copy_rows(sum, c);
+      }
+      return;
+    }
+  }
+  multiply_native(a, b, c, accumulate);
+}
+
+template <class T>
+Matrix<const T> dense(const Matrix<const T>& m, Purpose purpose) {
+  return is_dense(m) ? m : padded(m, m.rows, purpose);
+}
+
+/// One column tile of b, packed in parts of `depth` rows.
+template <class T>
+class PackedColumns {
+ public:
+  PackedColumns(const Matrix<const T>& b, std::int64_t depth)
+      : rows_(b.rows), cols_(b.cols), depth_(std::min(rows_, depth)) {
+    part_bytes_ = bytes_of_packed<T>(depth_, cols_);
+    data_ = scratch_bytes(Purpose::packed_right,
+                          part_bytes_ * static_cast<std::size_t>(pieces(rows_, depth_)));
+    for (std::int64_t k = 0; k < rows_; k += depth_) packed(row_range(b, k, end_of(k)), at(k));
+  }
+  [[nodiscard]] bool is_whole() const { return depth_ == rows_; }
+
+  /// c (+)= a b, the parts added in order; part_of(begin, end) are dense columns [begin, end) of a.
+  /// c is dense.
+  template <class PartOf, class C>
+  void multiply(const PartOf& part_of, const Matrix<C>& c, bool accumulate) const {
+    for (std::int64_t k = 0; k < rows_; k += depth_) {
+      const PackedRight right{at(k), end_of(k) - k, cols_};
+      multiply_dense(Matrix<const T>(part_of(k, end_of(k))), right, c, accumulate || k > 0);
+    }
+  }
+
+ private:
+  [[nodiscard]] std::int64_t end_of(std::int64_t k) const { return std::min(rows_, k + depth_); }
+  [[nodiscard]] std::byte* at(std::int64_t k) const {
+    return data_ + part_bytes_ * static_cast<std::size_t>(k / depth_);
+  }
+
+  std::int64_t rows_, cols_, depth_;
+  std::size_t part_bytes_;
+  std::byte* data_;
+};
+
+/// One tile of c. Where the kernels cannot write it in place it goes by way of work memory, which
+/// also spares strides of a power of two, whose lines evict each other.
+template <class AB, class C>
+void multiply_tile(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
+                   bool accumulate, bool streams) {
+  constexpr bool is_f32 = std::is_same_v<C, float>;
+  const auto part_of = [&](std::int64_t begin, std::int64_t end) {
+    return dense(column_range(a, begin, end), Purpose::gemm_dense_left);
+  };
+  if (is_dense(c) && !streams && (is_f32 || b.is_whole())) {
+    b.multiply(part_of, c, accumulate);
+  } else if (!is_f32 && b.is_whole()) {
+    const auto out = work_matrix<C>(c.rows, c.cols, Purpose::gemm_sum);
+    b.multiply(part_of, out, false);
+    copy_rows(as_const(out), c);
+  } else {
+    const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_sum);
+    b.multiply(part_of, sum, false);
+    if constexpr (!is_f32) {
+      copy_rows(as_const(sum), c);
+    } else if (accumulate) {
+      add_rows(sum, c);
+    } else if (streams) {
+      stream_rows(sum, c);
+    } else {
+      copy_rows(as_const(sum), c);
+    }
+  }
+}
+
+/// A tile of fewer rows than its height: padded with zero rows, so that no kernel is compiled for
+/// their number and their bits are those of a full tile.
+template <class AB, class C>
+void multiply_padded(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
+                     std::int64_t height, bool accumulate) {
+  const auto out = work_matrix<C>(height, c.cols, Purpose::tail_out);
+  const auto out_rows = row_range(out, 0, c.rows);
+  if (accumulate) copy_rows(as_const(c), out_rows);
+  multiply_tile(padded(a, height, Purpose::tail_left), b, out, accumulate, false);
+  copy_rows(as_const(out_rows), c);
+}
+
+/// Height of gemm_rows' tiles: a whole number of granules, one for all tiles of the product.
+std::int64_t tile_height(std::int64_t rows) {
+  if (rows % kRowTile == 0) return kRowTile;
+  const std::int64_t wanted = pieces(rows, pieces(rows, kLargestRowTile));
+  return pieces(wanted, kRowGranule) * kRowGranule;
+}
+
+/// Rows in tiles of one height. Where the last tile is short, it starts early and makes some rows a
+/// second time (in a fixed order, the same rows of the same product); rows that are added to what
+/// is there cannot be made twice, and fewer rows than one tile leave no room: these are padded.
+template <class AB, class C>
+void multiply_rows(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
+                   std::int64_t height, bool accumulate, bool streams) {
+  for (std::int64_t r = 0; r < c.rows; r += height) {
+    const bool is_short = r + height > c.rows;
+    const std::int64_t begin =
+        is_short && !accumulate ? std::max<std::int64_t>(0, c.rows - height) : r;
+    const std::int64_t end = std::min(c.rows, begin + height);
+    if (end - begin == height) {
+      multiply_tile(row_range(a, begin, end), b, row_range(c, begin, end), accumulate, streams);
+    } else {
+      multiply_padded(row_range(a, begin, end), b, row_range(c, begin, end), height, accumulate);
+    }
+  }
+}
+
+/// How a result is shared out: tasks of `rows` rows and `cols` columns.
+struct Tasks {
+  std::int64_t rows, cols;
+};
+
+/// As many rows a task as leave every thread a few tasks: each packs its part of b once.
+Tasks tasks_of_rows(std::int64_t rows, std::int64_t cols, std::int64_t height,
+                    std::int64_t widest) {
+  constexpr std::int64_t kTasksPerThread = 2;
+  const std::int64_t width = cols <= widest ? cols : kColumnTile;
+  const std::int64_t wanted = num_threads() == 1 ? 1 : kTasksPerThread * num_threads();
+  const std::int64_t row_tasks = pieces(wanted, pieces(cols, width));
+  const std::int64_t tiles = pieces(pieces(rows, height), row_tasks);
+  return {std::max<std::int64_t>(tiles, 1) * height, width};
+}
+
+/// Calls body(row_begin, row_end, column_begin, column_end) for every task, in parallel.
+template <class Body>
+void for_tasks(std::int64_t rows, std::int64_t cols, Tasks tasks, const Body& body) {
+  const std::int64_t row_tasks = pieces(rows, tasks.rows);
+  const std::int64_t count = row_tasks * pieces(cols, tasks.cols);
+  parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t r = i % row_tasks * tasks.rows, c = i / row_tasks * tasks.cols;
+      body(r, std::min(rows, r + tasks.rows), c, std::min(cols, c + tasks.cols));
+    }
+  });
+}
+
+template <class T>
+constexpr std::int64_t depth_tile() {
+  return std::is_same_v<T, bf16> ? kBf16DepthTile : std::numeric_limits<std::int64_t>::max();
+}
+template <class T>
+constexpr std::int64_t token_tile() {
+  return std::is_same_v<T, bf16> ? kBf16TokenTile : kF32TokenTile;
+}
+
+/// c (+)= a^T b for at most kTokensAtOnce tokens. Kernels are compiled per length of the sum, so
+/// that a last tile of tokens that is no whole number of granules is filled up with zeros, which
+/// add nothing. Gradients are not read before the optimizer comes, so that new ones are streamed.
+template <class AB>
+void add_tokens(const Matrix<const AB>& a, Matrix<const AB> b, const Matrix<float>& c,
+                bool accumulate) {
+  const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
+  if (whole != b.rows) b = padded(b, whole, Purpose::tail_right);
+  const PackedColumns<AB> right(b, token_tile<AB>());
+  for (std::int64_t r = 0; r < c.rows; r += kRowTile) {
+    const std::int64_t r1 = std::min(c.rows, r + kRowTile);
+    const auto part_of = [&](std::int64_t begin, std::int64_t end) {
+      const auto part = work_matrix<AB>(r1 - r, end - begin, Purpose::tail_left);
+      transpose_rows(column_range(row_range(a, begin, std::min(a.rows, end)), r, r1), end - begin,
+                     part.data);
+      return as_const(part);
+    };
+    const auto sum = work_matrix<float>(r1 - r, c.cols, Purpose::gemm_sum);
+    right.multiply(part_of, sum, false);
+    accumulate ? add_rows(sum, row_range(c, r, r1)) : stream_rows(sum, row_range(c, r, r1));
+  }
+}
+
+}  // namespace
+
+template <class AB, class C>
+void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate) {
+  check_shapes(a, b, c, accumulate);
+  MOESTRO_CHECK(!a.is_transposed, "gemm_rows: a must not be transposed");
+  if (is_done_without_product(a.cols, c, accumulate)) return;
+  const bool streams = std::is_same_v<AB, bf16> && std::is_same_v<C, float> && !accumulate &&
+                       c.rows * c.cols >= kLargeResult;
+  const std::int64_t height = tile_height(c.rows);
+  for_tasks(c.rows, c.cols, tasks_of_rows(c.rows, c.cols, height, kWidestRow),
+            [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
+              const PackedColumns<AB> right(column_range(b, c0, c1), depth_tile<AB>());
+              multiply_rows(row_range(a, r0, r1), right, column_range(row_range(c, r0, r1), c0, c1),
+                            height, accumulate, streams);
+            });
+}
+
+template <class AB>
+void gemm_weight_gradient(Matrix<const AB> a, Matrix<const AB> b, Matrix<float> c,
+                          bool accumulate) {
+  check_shapes(transposed(a), b, c, accumulate);
+  MOESTRO_CHECK(!a.is_transposed && !b.is_transposed,
+                "gemm_weight_gradient: a and b must hold one token per row");
+  if (is_done_without_product(a.rows, c, accumulate)) return;
+  for_tasks(c.rows, c.cols, tasks_of_rows(c.rows, c.cols, kRowTile, kColumnTile),
+            [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
+              const auto left = column_range(a, r0, r1);
+              const auto right = column_range(b, c0, c1);
+              const auto result = column_range(row_range(c, r0, r1), c0, c1);
+              for (std::int64_t t = 0; t < a.rows; t += kTokensAtOnce) {
+                const std::int64_t end = std::min(a.rows, t + kTokensAtOnce);
+                add_tokens(row_range(left, t, end), row_range(right, t, end), result,
+                           accumulate || t > 0);
+              }
+            });
+}
+
+template void gemm_rows(Matrix<const float>, Matrix<const float>, Matrix<float>, bool);
+template void gemm_rows(Matrix<const bf16>, Matrix<const bf16>, Matrix<float>, bool);
+template void gemm_rows(Matrix<const bf16>, Matrix<const bf16>, Matrix<bf16>, bool);
+template void gemm_weight_gradient(Matrix<const float>, Matrix<const float>, Matrix<float>, bool);
+template void gemm_weight_gradient(Matrix<const bf16>, Matrix<const bf16>, Matrix<float>, bool);
+
+}  // namespace moestro::kernels
