@@ -1,6 +1,6 @@
 // Times full training steps (forward, backward, clipping, AdamW) on a fixed batch and prints one
-// JSON object: losses (to be compared with a peer's), seconds, memory, and the GEMM peak of the
-// run.
+// JSON object: losses (to be compared with a peer's), seconds and the GEMM peak of every step, and
+// memory.
 //
 //   bench_training FOLDER --threads 1 --dtype f32 --steps 6 [--recompute]
 //
@@ -8,6 +8,7 @@
 // length + 1]); run.py makes it.
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -32,7 +33,6 @@ namespace kernels = moestro::kernels;
 namespace layers = moestro::layers;
 namespace model = moestro::model;
 namespace runtime = moestro::runtime;
-using moestro::FlopsPerSecond;
 using moestro::Json;
 using moestro::Seconds;
 
@@ -105,18 +105,21 @@ Json run(const Arguments& arguments) {
       .dtype = compute.dtype,
       .recompute = arguments.recompute ? runtime::Recompute::layer : runtime::Recompute::none,
       .balance = {}};
-  std::vector<double> losses, seconds;
-  reset_peak();
+  std::vector<double> losses, seconds, gemm;
+  double peak = 0.0;
   for (int step = 1; step <= arguments.steps; ++step) {
+    reset_peak();
     const auto start = std::chrono::steady_clock::now();
     losses.push_back(runtime::train_step(decoder, optimizer, plan, batch, step).loss);
     seconds.push_back(
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    peak = std::max(peak, status_bytes("VmHWM:"));
+    // Right after every step, since the speed of shared machines drifts within seconds.
+    gemm.push_back(kernels::measure_gemm_peak(compute.dtype == at::kFloat ? kernels::GemmType::f32
+                                                                          : kernels::GemmType::bf16,
+                                              compute.threads, Seconds{0.3})
+                       .value());
   }
-  const double peak = status_bytes("VmHWM:");
-  const FlopsPerSecond gemm = kernels::measure_gemm_peak(
-      compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16,
-      compute.threads, Seconds{1.0});
   const model::Ledger ledger =
       model::make_ledger(decoder.config, batch.seq_len, {.with_mtp = false});
   return {{"program", "moestro"},
@@ -127,7 +130,7 @@ Json run(const Arguments& arguments) {
           {"losses", losses},
           {"step_seconds", seconds},
           {"flops_per_token", ledger.flops.value()},
-          {"gemm_peak_flops_per_second", gemm.value()},
+          {"gemm_peak_flops_per_second", gemm},
           {"static_bytes", static_bytes},
           {"peak_above_static_bytes", peak - baseline - static_bytes},
           {"allocator_peak_bytes", layers::allocator_use().peak_used.value()}};

@@ -52,10 +52,10 @@ template <class AB, class C>
 void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
 /// The same for many rows, whose number M changes from call to call: b is first copied into the
-/// kernels' own layout, and rows are cut into tiles of one height, at most 320 and a multiple of 16,
-/// so that at most 20 kernels are compiled per (N, K). Each row's bits are independent of the number
-/// of threads and, on AVX-512, of M. a must not be transposed. Cost: up to 15 rows per tile are
-/// computed for nothing; work memory of one copy of b (1024 columns at most) a thread.
+/// kernels' own layout, and rows are cut into tiles of one height, at most 320 and a multiple of
+/// 16, so that at most 20 kernels are compiled per (N, K). Each row's bits are independent of the
+/// number of threads and, on AVX-512, of M. a must not be transposed. Cost: up to 15 rows per tile
+/// are computed for nothing; work memory of one copy of b (1024 columns at most) a thread.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 

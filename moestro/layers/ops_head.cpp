@@ -23,12 +23,12 @@ namespace {
 using kernels::rows_of;
 using kernels::transposed;
 
-/// Logits that exist at a time; more would not make the products faster, only the peak higher.
-constexpr std::int64_t kChunkBytes = std::int64_t{16} << 20;
-
+/// Rows whose logits exist at a time: every chunk reads the whole head, and reads and writes its
+/// gradient, so that few rows would cost more than they save.
 std::int64_t chunk_rows(std::int64_t vocab) {
+  constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
   const std::int64_t rows = kChunkBytes / (vocab * static_cast<std::int64_t>(sizeof(float)));
-  return std::clamp<std::int64_t>(rows / 64 * 64, 64, 1024);
+  return std::clamp<std::int64_t>(rows / 256 * 256, 256, 2048);
 }
 
 /// The loss of all rows, and when asked for the gradients of h and the head.
