@@ -23,7 +23,7 @@ int describe(const Arguments& arguments) {
       ->required();
   app.add_option("--seq", seq, "tokens per sequence (default: 4096, or the model's longest)");
   app.add_flag("--no-mtp", without_mtp, "leave multi-token prediction out of the FLOPs");
-  app.add_flag("--strict", reading.strict, "make keys that nobody knows an error");
+  app.add_flag("--strict", reading.strict, "make errors of unknown keys and of assumed values");
   add_common_options(app, common);
   if (!parse(app, arguments, common)) return kDone;
 

@@ -60,14 +60,20 @@ const FamilyReader& find_reader(const ConfigObject& config) {
       join(names, ", "), shown, suggestion.empty() ? "" : fmt::format(", perhaps {}", suggestion));
 }
 
-/// Multi-modal files nest the text model; its tensors have another prefix, and each family looks
-/// for tie_word_embeddings in another place first.
-void apply_nesting(const ConfigObject& root, const ConfigObject& text, ModelConfig& model) {
-  const bool root_decides = model.family == Family::qwen3_5_moe;
+/// Each family looks in another place first. `root` and `text` are one object in flat files.
+bool read_tying(const ConfigObject& root, const ConfigObject& text, Family family) {
+  constexpr std::string_view kKey = "tie_word_embeddings";
+  const bool root_decides = family == Family::qwen3_5_moe;
   const ConfigObject& first = root_decides ? root : text;
   const ConfigObject& second = root_decides ? text : root;
-  model.tied_embeddings =
-      first.flag_or({"tie_word_embeddings"}, second.flag_or({"tie_word_embeddings"}, false));
+  const ConfigObject& giver = first.find({kKey}) != nullptr ? first : second;
+  // The files of Llama 4 leave it out.
+  return family == Family::llama4 ? giver.flag_or({kKey}, false)
+                                  : giver.flag_or_class({kKey}, false);
+}
+
+/// Multi-modal files nest the text model; its tensors have another prefix.
+void apply_nesting(ModelConfig& model) {
   if (model.family == Family::qwen3_5_moe) model.tensor_prefix = "model.language_model.";
   if (model.family == Family::llama4) model.tensor_prefix = "language_model.model.";
 }
@@ -86,6 +92,10 @@ std::string listed(std::vector<std::string> keys) {
   return fmt::format("{} and {} more", join(keys, ", "), more);
 }
 
+std::string counted(std::size_t n, std::string_view thing) {
+  return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
+}
+
 /// Says once what is worth saying, or makes an error of it.
 void report(const Findings& findings, const std::string& source, bool strict) {
   if (!findings.unknown_keys.empty()) {
@@ -96,13 +106,15 @@ void report(const Findings& findings, const std::string& source, bool strict) {
     log_warning("{}: ignoring keys that mean nothing here: {}", source, keys);
   }
   if (!findings.class_defaults.empty()) {
-    const std::string defaults = listed(findings.class_defaults);
+    const std::string defaults = join(findings.class_defaults, ", ");
+    const std::string keys = counted(findings.class_defaults.size(), "key");
     if (strict) {
-      throw input_error(
-          source, "expected every value to be given, but these are missing: {}; write them down",
-          defaults);
+      throw input_error(source,
+                        "expected every value to be given, got {} less; write down what "
+                        "transformers would assume: {}",
+                        keys, defaults);
     }
-    log_warning("{}: missing keys, taken from the family's class: {}", source, defaults);
+    log_warning("{}: {} absent, taken from transformers' defaults: {}", source, keys, defaults);
   }
   if (!findings.overrides.empty()) log_warning("{}: {}", source, join(findings.overrides, ", "));
 }
@@ -121,7 +133,8 @@ ModelConfig read_model(const Json& json, const std::string& source, bool strict)
   ModelConfig model = reader.read(text);
   model.model_type = outer.model_type;
   model.architecture = read_architecture(root);
-  if (nested) apply_nesting(root, text, model);
+  model.tied_embeddings = read_tying(root, text, model.family);
+  if (nested) apply_nesting(model);
   internal::check_model(text, model);
   find_unknown_keys(root);
   if (nested) find_unknown_keys(text);

@@ -5,9 +5,9 @@
 //   HfConfig config = resolve_model("deepseek-v3");        // built-in name, file or folder
 //   config.model.layers.size()  ->  61
 //
-// A missing key takes a default only where the family's published files leave it out too; a scalar
-// that the class of transformers would fill in is taken from there with a warning (an error with
-// `strict`); a missing size is an error.
+// A missing key takes a default silently only where the family's published files leave it out, too;
+// one that the class of transformers would fill in is taken from there with a warning (an error
+// with `strict`); any other missing key is an error.
 
 #include <filesystem>
 #include <string>

@@ -15,14 +15,24 @@ void apply_dense_prefix(const ConfigObject& config, std::vector<LayerConfig>& la
                         std::optional<std::int64_t> default_dense) {
   const auto count = static_cast<std::int64_t>(layers.size());
   const Range range{0, kLayerRange.max};  // more than there are layers: all are dense
-  const std::int64_t dense = default_dense
-                                 ? config.size_or({"first_k_dense_replace"}, *default_dense, range)
-                                 : config.size({"first_k_dense_replace"}, range);
+  const std::int64_t dense =
+      default_dense ? config.size_or_class({"first_k_dense_replace"}, *default_dense, range)
+                    : config.size({"first_k_dense_replace"}, range);
   const std::int64_t frequency = config.size_or({"moe_layer_freq"}, 1, kLayerRange);
   for (std::int64_t i = 0; i < count; ++i) {
     const bool is_sparse = i >= dense && i % frequency == 0;
     layers[static_cast<std::size_t>(i)].ffn = is_sparse ? FfnKind::moe : FfnKind::dense;
   }
+}
+
+/// Null means none (DeepSeek V1).
+std::int64_t read_shared_experts(const ConfigObject& config,
+                                 std::optional<std::int64_t> default_shared) {
+  constexpr std::string_view kKey = "n_shared_experts";
+  const Range range{0, kExpertRange.max};
+  if (config.mentions({kKey})) return config.size_or({kKey}, 0, range);
+  return default_shared ? config.size_or_class({kKey}, *default_shared, range)
+                        : config.size({kKey}, range);
 }
 
 /// Widths of dense layers, routed experts and the fused shared expert.
@@ -32,12 +42,7 @@ void read_widths(const ConfigObject& config, ModelConfig& model,
     model.dense_width = config.size({"intermediate_size"}, kWidthRange);
   }
   model.moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
-  const Range range{0, kExpertRange.max};
-  const bool is_null = config.mentions({"n_shared_experts"});  // null: none (DeepSeek V1)
-  const std::int64_t shared =
-      is_null ? config.size_or({"n_shared_experts"}, 0, range)
-              : (default_shared ? *default_shared : config.size({"n_shared_experts"}, range));
-  model.moe.shared_width = shared * model.moe.expert_width;
+  model.moe.shared_width = read_shared_experts(config, default_shared) * model.moe.expert_width;
 }
 
 /// A choice of text, or the error that lists the possible ones.
@@ -60,12 +65,13 @@ void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
   mla.heads = config.size({"num_attention_heads"}, kHeadRange);
   mla.kv_lora_rank = config.size({"kv_lora_rank"}, kWidthRange);
   constexpr std::int64_t kDefaultQueryRank = 1536;  // when missing; null means no compression
-  const std::int64_t missing_rank = config.mentions({"q_lora_rank"}) ? 0 : kDefaultQueryRank;
-  mla.q_lora_rank = config.size_or({"q_lora_rank"}, missing_rank, kWidthRange);
+  mla.q_lora_rank = config.mentions({"q_lora_rank"})
+                        ? config.size_or({"q_lora_rank"}, 0, kWidthRange)
+                        : config.size_or_class({"q_lora_rank"}, kDefaultQueryRank, kWidthRange);
   mla.qk_nope_head_dim = config.size({"qk_nope_head_dim"}, kHeadRange);
   mla.qk_rope_head_dim = config.size({"qk_rope_head_dim"}, kHeadRange);
   mla.v_head_dim = config.size({"v_head_dim"}, kHeadRange);
-  mla.has_bias = config.flag_or({"attention_bias"}, false);
+  mla.has_bias = config.flag_or_class({"attention_bias"}, false);
   RopeRule rule;
   rule.head_dim = mla.qk_rope_head_dim;
   rule.interleaved = config.flag_or({"rope_interleave"}, true);
@@ -92,17 +98,12 @@ void read_sigmoid_router(const ConfigObject& config, RouterConfig& router) {
 /// One further decoder layer per depth, which stores copies of embedding and head.
 void read_prediction(const ConfigObject& config, ModelConfig& model) {
   model.mtp.layers =
-      config.size_or({"num_nextn_predict_layers", "num_mtp_layers"}, 0, kPredictionRange);
+      config.size_or_class({"num_nextn_predict_layers", "num_mtp_layers"}, 0, kPredictionRange);
   if (model.mtp.layers == 0) return;
   LayerConfig block = model.layers.back();
   block.ffn = FfnKind::moe;
   model.mtp.blocks = {block};
   model.mtp.has_own_embedding = true;
-}
-
-double read_routed_scale(const ConfigObject& config, std::optional<double> class_default) {
-  return class_default ? config.positive_or_class({"routed_scaling_factor"}, *class_default)
-                       : config.positive_or({"routed_scaling_factor"}, 1.0);
 }
 
 }  // namespace
@@ -114,6 +115,7 @@ ModelConfig read_deepseek_v1(const ConfigObject& config) {
   apply_dense_prefix(config, model.layers, std::nullopt);
   AttentionRule rule;
   rule.kv_heads_default_to_heads = true;
+  rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
@@ -136,12 +138,14 @@ ModelConfig read_deepseek_v2(const ConfigObject& config) {
   model.moe.router.aux_loss_coefficient = config.non_negative_or({"aux_loss_alpha"}, 0.0);
   require_choice(config, "scoring_func", "softmax", {"softmax"});
   require_choice(config, "topk_method", "greedy", {"greedy", "group_limited_greedy"});
+  if (!config.find({"topk_method"})) config.note_class_default("topk_method", "greedy");
   if (config.text_or({"topk_method"}, "greedy") == "group_limited_greedy") {
-    read_expert_groups(config, model.moe.router, std::nullopt);
+    model.moe.router.groups = config.size({"n_group"}, kExpertRange);
+    model.moe.router.topk_groups = config.size({"topk_group"}, kExpertRange);
   }
   model.moe.router.group_score = GroupScore::max;
   // norm_topk_prob is ignored by this family.
-  model.moe.router.scaling_factor = read_routed_scale(config, std::nullopt);
+  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
   read_widths(config, model, 2);
   const bool has_bias = config.flag_or({"mlp_bias"}, false);  // a key of transformers v5
   model.dense_bias = has_bias;
@@ -158,9 +162,9 @@ ModelConfig read_deepseek_v3(const ConfigObject& config) {
   model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
   model.moe.router = read_router(config);
   read_sigmoid_router(config, model.moe.router);
-  read_expert_groups(config, model.moe.router, std::pair<std::int64_t, std::int64_t>{8, 4});
+  read_expert_groups(config, model.moe.router, {8, 4});
   model.moe.router.aux_loss_coefficient = config.non_negative_or({"aux_loss_alpha"}, 0.0);
-  model.moe.router.scaling_factor = read_routed_scale(config, 2.5);
+  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 2.5);
   read_widths(config, model, 1);
   read_prediction(config, model);
   return model;
@@ -179,8 +183,8 @@ ModelConfig read_glm4_moe(const ConfigObject& config) {
   model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
   model.moe.router = read_router(config);
   read_sigmoid_router(config, model.moe.router);
-  read_expert_groups(config, model.moe.router, std::nullopt);
-  model.moe.router.scaling_factor = read_routed_scale(config, std::nullopt);
+  read_expert_groups(config, model.moe.router, {1, 1});
+  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
   read_widths(config, model, std::nullopt);
   read_prediction(config, model);
   return model;

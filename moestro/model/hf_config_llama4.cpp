@@ -42,8 +42,10 @@ void apply_chunks(const ConfigObject& config, std::vector<LayerConfig>& layers) 
 
 /// moe_layers, or every interleave_moe_layer_step-th layer.
 void apply_moe_layers(const ConfigObject& config, std::vector<LayerConfig>& layers) {
-  const std::int64_t step = config.size_or({"interleave_moe_layer_step"}, 1, kLayerRange);
   const bool is_listed = config.find({"moe_layers"}) != nullptr;
+  constexpr std::string_view kStep = "interleave_moe_layer_step";
+  const std::int64_t step = is_listed ? config.size_or({kStep}, 1, kLayerRange)
+                                      : config.size_or_class({kStep}, 1, kLayerRange);
   const std::vector<bool> in_list = read_layer_set(config, "moe_layers", layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const bool by_step = (static_cast<std::int64_t>(i) + 1) % step == 0;

@@ -115,7 +115,7 @@ Mamba2Config read_mamba(const ConfigObject& config) {
   mamba.conv_kernel = config.size({"conv_kernel", "mamba_d_conv"}, kHeadRange);
   mamba.chunk = config.size_or({"chunk_size", "mamba_chunk_size"}, 128, kPositionRange);
   mamba.conv_bias = config.flag({"use_conv_bias", "mamba_conv_bias"});
-  mamba.proj_bias = config.flag_or({"use_bias"}, false);
+  mamba.proj_bias = config.flag_or_class({"use_bias"}, false);
   mamba.time_step_min = config.non_negative_or({"time_step_min", "mamba_dt_min"}, -1.0);
   if (mamba.time_step_min < 0.0) {
     mamba.time_step_min = config.positive_or_class({"time_step_min", "mamba_dt_min"}, 0.001);
@@ -143,8 +143,8 @@ MoeConfig read_moe(const ConfigObject& config, bool has_bias) {
   moe.router.has_selection_bias = true;
   moe.router.group_score = GroupScore::sum_of_two_best;
   moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, true);
-  moe.router.scaling_factor = config.positive_or({"routed_scaling_factor"}, 1.0);
-  read_expert_groups(config, moe.router, std::nullopt);
+  moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
+  read_expert_groups(config, moe.router, {1, 1});
   moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
   // The whole width of the shared expert: n_shared_experts does not multiply it.
   moe.shared_width = config.size({"moe_shared_expert_intermediate_size"}, kWidthRange);
@@ -192,7 +192,8 @@ ModelConfig read_nemotron_h(const ConfigObject& config) {
     model.attention = read_attention(config, model.hidden, rule);
   }
   if (uses(model, MixerKind::mamba2)) model.mamba2 = read_mamba(config);
-  const bool has_bias = config.flag_or({"mlp_bias"}, false);
+  const bool has_ffn = uses(model, FfnKind::dense) || uses(model, FfnKind::moe);
+  const bool has_bias = has_ffn && config.flag_or_class({"mlp_bias"}, false);
   if (uses(model, FfnKind::dense)) {
     model.dense_width = config.size({"intermediate_size"}, kWidthRange);
     model.dense_bias = has_bias;

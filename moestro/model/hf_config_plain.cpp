@@ -29,6 +29,9 @@ void apply_optional_window(const ConfigObject& config, std::vector<LayerConfig>&
 void apply_alternating_windows(const ConfigObject& config, std::vector<LayerConfig>& layers) {
   const std::vector<std::string> types = read_layer_types(config, {"layer_types"}, layers.size(),
                                                           {"sliding_attention", "full_attention"});
+  if (types.empty()) {
+    config.note_class_default("layer_types", "sliding_attention and full_attention by turns");
+  }
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const bool is_sliding = types.empty() ? i % 2 == 0 : types[i] == "sliding_attention";
     if (is_sliding) layers[i].window = config.size({"sliding_window"}, kPositionRange);
@@ -42,8 +45,7 @@ Rope default_gpt_oss_rope(const ConfigObject& config, std::int64_t head_dim) {
   rope.factor = 32.0;
   rope.original_max_positions = 4096;
   rope.truncate = false;
-  config.findings().class_defaults.push_back(
-      fmt::format("{}rope_parameters = yarn by 32 from 4096", config.path()));
+  config.note_class_default("rope_parameters", "yarn by 32 from 4096");
   return rope;
 }
 
@@ -54,6 +56,7 @@ ModelConfig read_mixtral(const ConfigObject& config) {
   require_silu(config);
   apply_optional_window(config, model.layers);
   AttentionRule rule;
+  rule.omits_head_dim = true;
   rule.honours_bias = false;
   model.attention = read_attention(config, model.hidden, rule);
   model.rope =
@@ -68,13 +71,15 @@ ModelConfig read_olmoe(const ConfigObject& config) {
   require_silu(config);
   AttentionRule rule;
   rule.kv_heads_default_to_heads = true;
+  rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::whole;
   model.attention.clip_qkv = config.optional_positive({"clip_qkv"});
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.positive_or({"rms_norm_eps"}, 1e-5);  // published file: missing
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
-  if (!config.mentions({"pad_token_id"})) model.padding_token = 1;  // class default, unlike other families
+  if (!config.mentions({"pad_token_id"}))
+    model.padding_token = 1;  // class default, unlike other families
   return model;
 }
 
@@ -83,6 +88,7 @@ ModelConfig read_granitemoe(const ConfigObject& config) {
   require_silu(config);
   AttentionRule rule;
   rule.kv_heads_default_to_heads = true;
+  rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.scale = config.positive_or_class({"attention_multiplier"}, 1.0);
   model.embedding_multiplier = config.positive_or_class({"embedding_multiplier"}, 1.0);
@@ -98,12 +104,14 @@ ModelConfig read_phimoe(const ConfigObject& config) {
   ModelConfig model = read_routed(config, Family::phimoe);
   require_silu(config);
   apply_optional_window(config, model.layers);
-  model.attention = read_attention(config, model.hidden, {});
+  AttentionRule rule;
+  rule.omits_head_dim = true;
+  model.attention = read_attention(config, model.hidden, rule);
   model.rope =
       read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
   model.norm = NormKind::layer_norm;
   model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
-  model.head_bias = config.flag_or({"lm_head_bias"}, false);
+  model.head_bias = config.flag_or_class({"lm_head_bias"}, false);
   model.moe.router.score = ScoreKind::sparsemixer;
   model.moe.router.sparsemixer_epsilon = config.non_negative_or({"router_jitter_noise"}, 0.01);
   return model;
@@ -114,7 +122,7 @@ ModelConfig read_gpt_oss(const ConfigObject& config) {
   // hidden_act says "silu" and is not what the experts compute.
   model.activation = Activation::clamped_swiglu;
   model.swiglu_alpha = config.positive_or({"swiglu_alpha"}, model.swiglu_alpha);
-  model.swiglu_limit = config.positive_or({"swiglu_limit"}, model.swiglu_limit);
+  model.swiglu_limit = config.positive_or_class({"swiglu_limit"}, model.swiglu_limit);
   apply_alternating_windows(config, model.layers);
   AttentionRule rule;
   rule.default_head_dim = 64;

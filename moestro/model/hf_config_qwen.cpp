@@ -14,7 +14,9 @@ constexpr std::int64_t kHybridHeadDim = 256;
 void apply_hybrid_mixers(const ConfigObject& config, std::vector<LayerConfig>& layers) {
   const std::vector<std::string> types = read_layer_types(config, {"layer_types"}, layers.size(),
                                                           {"linear_attention", "full_attention"});
-  const std::int64_t interval = config.size_or({"full_attention_interval"}, 4, kLayerRange);
+  constexpr std::string_view kInterval = "full_attention_interval";
+  const std::int64_t interval = types.empty() ? config.size_or_class({kInterval}, 4, kLayerRange)
+                                              : config.size_or({kInterval}, 4, kLayerRange);
   bool disagrees = false;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const bool by_interval = (static_cast<std::int64_t>(i) + 1) % interval == 0;
@@ -23,9 +25,9 @@ void apply_hybrid_mixers(const ConfigObject& config, std::vector<LayerConfig>& l
     layers[i].mixer = is_full ? MixerKind::attention : MixerKind::gated_delta_net;
     layers[i].has_rope = is_full;
   }
-  if (disagrees && config.mentions({"full_attention_interval"})) {
-    config.findings().overrides.push_back(fmt::format(
-        "{}layer_types overrides full_attention_interval = {}", config.path(), interval));
+  if (disagrees && config.mentions({kInterval})) {
+    config.findings().overrides.push_back(
+        fmt::format("{}layer_types overrides {} = {}", config.path(), kInterval, interval));
   }
 }
 
@@ -47,6 +49,7 @@ ModelConfig read_hybrid(const ConfigObject& config, Family family) {
   apply_hybrid_mixers(config, model.layers);
   AttentionRule rule;
   rule.default_head_dim = kHybridHeadDim;
+  rule.omits_bias = family == Family::qwen3_next;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::per_head;
   model.attention.has_output_gate = true;
@@ -63,6 +66,15 @@ ModelConfig read_hybrid(const ConfigObject& config, Family family) {
   return model;
 }
 
+/// sliding_window holds for every layer, but only with use_sliding_window.
+void apply_switched_window(const ConfigObject& config, std::vector<LayerConfig>& layers) {
+  const bool is_given = config.find({"sliding_window"}) != nullptr;
+  const bool is_null = !is_given && config.mentions({"sliding_window"});
+  const bool is_used = is_given ? config.flag_or_class({"use_sliding_window"}, false)
+                                : config.flag_or({"use_sliding_window"}, false);
+  if (is_used && !is_null) apply_window(layers, config.size({"sliding_window"}, kPositionRange));
+}
+
 }  // namespace
 
 ModelConfig read_qwen3_moe(const ConfigObject& config) {
@@ -70,11 +82,7 @@ ModelConfig read_qwen3_moe(const ConfigObject& config) {
   require_silu(config);
   model.layers = read_attention_layers(config);
   apply_sparse_step(config, model.layers);
-  if (config.flag_or({"use_sliding_window"}, false)) {
-    const bool is_null =
-        config.mentions({"sliding_window"}) && config.find({"sliding_window"}) == nullptr;
-    if (!is_null) apply_window(model.layers, config.size({"sliding_window"}, kPositionRange));
-  }
+  apply_switched_window(config, model.layers);
   model.attention = read_attention(config, model.hidden, {});
   model.attention.qk_norm = QkNorm::per_head;
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
@@ -103,12 +111,13 @@ ModelConfig read_qwen3_5_moe(const ConfigObject& config) {
   // Every layer is routed and weights are renormalised, whatever older keys say.
   for (LayerConfig& layer : model.layers) layer.ffn = FfnKind::moe;
   model.moe.router.renormalise = true;
+  // transformers has no such key: its files leave it out, and hold no such layers.
   model.mtp.layers = config.size_or({"mtp_num_hidden_layers"}, 0, kPredictionRange);
   if (model.mtp.layers > 0) {
     LayerConfig block;
     block.ffn = FfnKind::moe;
     model.mtp.blocks = {block};
-    model.mtp.has_own_embedding = config.flag_or({"mtp_use_dedicated_embeddings"}, false);
+    model.mtp.has_own_embedding = config.flag_or_class({"mtp_use_dedicated_embeddings"}, false);
   }
   return model;
 }

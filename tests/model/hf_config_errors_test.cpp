@@ -169,7 +169,7 @@ TEST(HfConfigErrors, ClassDefaultsWarnOnceAndAreStrictErrors) {
   const ModelConfig model = parse_model(json);
   EXPECT_EQ(
       ::testing::internal::GetCapturedStderr(),
-      "warning: config.json: missing keys, taken from the family's class: rope_theta = 10000, "
+      "warning: config.json: 2 keys absent, taken from transformers' defaults: rope_theta = 10000, "
       "norm_topk_prob = false\n");
   EXPECT_EQ(model.rope.theta, 10000.0);
   EXPECT_FALSE(model.moe.router.renormalise);

@@ -31,8 +31,8 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   model.hidden = config.size({"hidden_size"}, kWidthRange);
   model.vocab = config.size({"vocab_size"}, kVocabRange);
   model.max_positions = config.size_or({"max_position_embeddings"}, 0, kPositionRange);
+  if (model.max_positions == 0) config.note_class_default("max_position_embeddings", "no limit");
   model.initializer_range = config.non_negative_or({"initializer_range"}, model.initializer_range);
-  model.tied_embeddings = config.flag_or({"tie_word_embeddings"}, false);
   model.bos_token = read_token_id(config, "bos_token_id");
   model.eos_token = read_token_id(config, "eos_token_id");
   model.padding_token = read_token_id(config, "pad_token_id");
@@ -44,30 +44,55 @@ std::vector<LayerConfig> read_attention_layers(const ConfigObject& config) {
   return std::vector<LayerConfig>(static_cast<std::size_t>(layers));
 }
 
+namespace {
+
+/// Null means as many as query heads; so does a missing key where the class says so.
+std::int64_t read_kv_heads(const ConfigObject& config, std::int64_t heads,
+                           const AttentionRule& rule) {
+  constexpr std::string_view kKey = "num_key_value_heads";
+  if (config.mentions({kKey})) return config.size_or({kKey}, heads, kHeadRange);
+  if (!rule.kv_heads_default_to_heads) return config.size({kKey}, kHeadRange);
+  config.note_class_default(kKey, fmt::format("num_attention_heads = {}", heads));
+  return heads;
+}
+
+/// The key, else the default of the class, else hidden / heads (which null says, too).
+std::int64_t read_head_dim(const ConfigObject& config, std::int64_t hidden, std::int64_t heads,
+                           const AttentionRule& rule) {
+  constexpr std::string_view kKey = "head_dim";
+  if (const auto head_dim = config.optional_size({kKey}, kHeadRange)) return *head_dim;
+  const bool is_missing = !config.mentions({kKey});
+  if (is_missing && rule.default_head_dim) {
+    config.note_class_default(kKey, std::to_string(*rule.default_head_dim));
+    return *rule.default_head_dim;
+  }
+  if (hidden % heads != 0) {
+    throw config.error("num_attention_heads",
+                       "expected a divisor of hidden_size ({}), got {}; correct it or add head_dim",
+                       hidden, heads);
+  }
+  if (is_missing && !rule.omits_head_dim) {
+    config.note_class_default(
+        kKey, fmt::format("hidden_size / num_attention_heads = {}", hidden / heads));
+  }
+  return hidden / heads;
+}
+
+bool read_attention_bias(const ConfigObject& config, const AttentionRule& rule) {
+  if (!rule.honours_bias) return false;
+  return rule.omits_bias ? config.flag_or({"attention_bias"}, rule.default_bias)
+                         : config.flag_or_class({"attention_bias"}, rule.default_bias);
+}
+
+}  // namespace
+
 AttentionConfig read_attention(const ConfigObject& config, std::int64_t hidden,
                                const AttentionRule& rule) {
   AttentionConfig attention;
   attention.heads = config.size({"num_attention_heads"}, kHeadRange);
-  const bool may_default =
-      rule.kv_heads_default_to_heads || config.mentions({"num_key_value_heads"});
-  attention.kv_heads = may_default
-                           ? config.size_or({"num_key_value_heads"}, attention.heads, kHeadRange)
-                           : config.size({"num_key_value_heads"}, kHeadRange);
-  const auto head_dim = config.optional_size({"head_dim"}, kHeadRange);
-  if (head_dim) {
-    attention.head_dim = *head_dim;
-  } else if (rule.default_head_dim && !config.mentions({"head_dim"})) {
-    attention.head_dim = *rule.default_head_dim;
-  } else {
-    if (hidden % attention.heads != 0) {
-      throw config.error(
-          "num_attention_heads",
-          "expected a divisor of hidden_size ({}), got {}; correct it or add head_dim", hidden,
-          attention.heads);
-    }
-    attention.head_dim = hidden / attention.heads;
-  }
-  const bool has_bias = rule.honours_bias && config.flag_or({"attention_bias"}, rule.default_bias);
+  attention.kv_heads = read_kv_heads(config, attention.heads, rule);
+  attention.head_dim = read_head_dim(config, hidden, attention.heads, rule);
+  const bool has_bias = read_attention_bias(config, rule);
   attention.qkv_bias = has_bias;
   attention.output_bias = has_bias && rule.has_output_bias;
   attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
@@ -85,17 +110,13 @@ RouterConfig read_router(const ConfigObject& config) {
 }
 
 void read_expert_groups(const ConfigObject& config, RouterConfig& router,
-                        std::optional<std::pair<std::int64_t, std::int64_t>> class_groups) {
+                        std::pair<std::int64_t, std::int64_t> class_groups) {
   const auto read = [&](std::string_view key, std::int64_t class_value) {
-    if (class_groups && !config.mentions({key})) {
-      config.findings().class_defaults.push_back(
-          fmt::format("{}{} = {}", config.path(), key, class_value));
-      return class_value;
-    }
-    return config.size_or({key}, 1, kExpertRange);
+    return config.mentions({key}) ? config.size_or({key}, 1, kExpertRange)
+                                  : config.size_or_class({key}, class_value, kExpertRange);
   };
-  router.groups = read("n_group", class_groups ? class_groups->first : 1);
-  router.topk_groups = read("topk_group", class_groups ? class_groups->second : 1);
+  router.groups = read("n_group", class_groups.first);
+  router.topk_groups = read("topk_group", class_groups.second);
 }
 
 void require_silu(const ConfigObject& config) {
@@ -144,7 +165,8 @@ std::vector<bool> read_layer_set(const ConfigObject& config, std::string_view ke
 }
 
 void apply_sparse_step(const ConfigObject& config, std::vector<LayerConfig>& layers) {
-  const std::int64_t step = config.size_or({"decoder_sparse_step"}, 1, kLayerRange);
+  const std::int64_t step = config.size_or_class({"decoder_sparse_step"}, 1, kLayerRange);
+  if (!config.mentions({"mlp_only_layers"})) config.note_class_default("mlp_only_layers", "[]");
   const std::vector<bool> is_dense = read_layer_set(config, "mlp_only_layers", layers.size());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const bool is_sparse = !is_dense[i] && (static_cast<std::int64_t>(i) + 1) % step == 0;

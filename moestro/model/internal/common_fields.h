@@ -12,17 +12,21 @@
 namespace moestro::model::internal {
 
 /// Starts a model: hidden size, vocabulary, positions, token ids, initialisation; no layers yet.
+/// Whether embeddings are tied is left to the caller: nested files say it in two places.
 [[nodiscard]] ModelConfig read_base(const ConfigObject& config, Family family);
 
 /// num_hidden_layers layers, all softmax attention with RoPE.
 [[nodiscard]] std::vector<LayerConfig> read_attention_layers(const ConfigObject& config);
 
-/// What families do differently about grouped-query attention.
+/// What families do differently about grouped-query attention. A missing key is reported unless
+/// the family's published files leave it out.
 struct AttentionRule {
   std::optional<std::int64_t> default_head_dim =
       std::nullopt;                        // when the key is missing; else hidden / heads
   bool kv_heads_default_to_heads = false;  // when the key is missing
+  bool omits_head_dim = false;             // published files leave head_dim out
   bool honours_bias = true;                // attention_bias
+  bool omits_bias = false;                 // published files leave attention_bias out
   bool default_bias = false;
   bool has_output_bias = true;  // attention_bias adds one to o_proj too
 };
@@ -42,10 +46,9 @@ struct RopeRule {
 /// Experts and experts per token, with any family's spelling.
 [[nodiscard]] RouterConfig read_router(const ConfigObject& config);
 
-/// n_group and topk_group; absent or null means one group, except where the class of transformers
-/// has groups: `class_groups` = {n_group, topk_group}.
+/// n_group and topk_group; null means one group, absence the class's {n_group, topk_group}.
 void read_expert_groups(const ConfigObject& config, RouterConfig& router,
-                        std::optional<std::pair<std::int64_t, std::int64_t>> class_groups);
+                        std::pair<std::int64_t, std::int64_t> class_groups);
 
 /// Requires hidden_act to be SwiGLU's.
 void require_silu(const ConfigObject& config);

@@ -122,8 +122,8 @@ Error ConfigObject::missing(Keys keys, std::string_view what) const {
                mentions(keys) ? "null" : "missing", also);
 }
 
-void ConfigObject::note_class_default(Keys keys, const std::string& value) const {
-  findings_->class_defaults.push_back(fmt::format("{}{} = {}", path_, *keys.begin(), value));
+void ConfigObject::note_class_default(std::string_view key, std::string_view value) const {
+  findings_->class_defaults.push_back(fmt::format("{}{} = {}", path_, key, value));
 }
 
 std::int64_t ConfigObject::size(Keys keys, Range range) const {
@@ -140,6 +140,12 @@ std::optional<std::int64_t> ConfigObject::optional_size(Keys keys, Range range) 
   const Json* value = find(keys);
   if (value == nullptr) return std::nullopt;
   return whole_number(*this, spelling(keys), *value, range);
+}
+
+std::int64_t ConfigObject::size_or_class(Keys keys, std::int64_t class_default, Range range) const {
+  const auto value = optional_size(keys, range);
+  if (!value) note_class_default(*keys.begin(), std::to_string(class_default));
+  return value.value_or(class_default);
 }
 
 double ConfigObject::positive(Keys keys) const {
@@ -160,7 +166,7 @@ std::optional<double> ConfigObject::optional_positive(Keys keys) const {
 
 double ConfigObject::positive_or_class(Keys keys, double class_default) const {
   const auto value = optional_positive(keys);
-  if (!value) note_class_default(keys, exact(class_default));
+  if (!value) note_class_default(*keys.begin(), exact(class_default));
   return value.value_or(class_default);
 }
 
@@ -181,7 +187,7 @@ bool ConfigObject::flag_or(Keys keys, bool fallback) const {
 }
 
 bool ConfigObject::flag_or_class(Keys keys, bool class_default) const {
-  if (find(keys) == nullptr) note_class_default(keys, class_default ? "true" : "false");
+  if (find(keys) == nullptr) note_class_default(*keys.begin(), class_default ? "true" : "false");
   return flag_or(keys, class_default);
 }
 

@@ -36,7 +36,7 @@ inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depth
 /// What one reading of a file has to say, apart from errors.
 struct Findings {
   std::vector<std::string> unknown_keys;
-  std::vector<std::string> class_defaults;
+  std::vector<std::string> class_defaults;  // absent keys with the values assumed
   std::vector<std::string> overrides;
 };
 
@@ -61,6 +61,9 @@ class ConfigObject {
   [[nodiscard]] std::int64_t size(Keys keys, Range range) const;
   [[nodiscard]] std::int64_t size_or(Keys keys, std::int64_t fallback, Range range) const;
   [[nodiscard]] std::optional<std::int64_t> optional_size(Keys keys, Range range) const;
+  /// As size_or, but a missing key is reported as a class default.
+  [[nodiscard]] std::int64_t size_or_class(Keys keys, std::int64_t class_default,
+                                           Range range) const;
 
   /// A finite number > 0.
   [[nodiscard]] double positive(Keys keys) const;
@@ -83,6 +86,9 @@ class ConfigObject {
   [[nodiscard]] std::vector<std::int64_t> whole_numbers(Keys keys, Range range) const;
   [[nodiscard]] std::vector<double> positives(Keys keys) const;
 
+  /// Reports that `key` is missing and what is assumed in its place.
+  void note_class_default(std::string_view key, std::string_view value) const;
+
   /// A nested object, or nothing.
   [[nodiscard]] std::optional<ConfigObject> object(std::string_view key) const;
 
@@ -100,7 +106,6 @@ class ConfigObject {
  private:
   [[nodiscard]] Error missing(Keys keys, std::string_view what) const;
   [[nodiscard]] std::string_view spelling(Keys keys) const;
-  void note_class_default(Keys keys, const std::string& value) const;
 
   const Json* object_;
   std::string file_;

@@ -61,8 +61,7 @@ std::int64_t read_original_positions(const ConfigObject& config, const ConfigObj
   const auto inner = scaling.optional_size({kKey}, kPositionRange);
   if (inner) return *inner;
   const std::int64_t positions = config.size({"max_position_embeddings"}, kPositionRange);
-  scaling.findings().class_defaults.push_back(
-      fmt::format("{}{} = {}", scaling.path(), kKey, positions));
+  scaling.note_class_default(kKey, std::to_string(positions));
   return positions;
 }
 
@@ -109,6 +108,9 @@ std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<Con
                              const RopeRule& rule) {
   auto partial = scaling ? scaling->optional_positive({"partial_rotary_factor"}) : std::nullopt;
   if (!partial) partial = config.optional_positive({"partial_rotary_factor"});
+  if (!partial && rule.default_partial) {
+    config.note_class_default("partial_rotary_factor", exact(*rule.default_partial));
+  }
   const double factor = partial.value_or(rule.default_partial.value_or(1.0));
   const bool is_possible = rule.default_partial ? factor <= 1.0 : factor >= 1.0 && factor <= 1.0;
   if (!is_possible) {

@@ -1,0 +1,183 @@
+// Missing keys: what is assumed in their place is said, unless published files leave them out, too.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "moestro/core/error.h"
+#include "moestro/model/ledger.h"
+#include "tests/model/model_files.h"
+
+namespace moestro::model {
+namespace {
+
+using testing::error_of;
+using ::testing::HasSubstr;
+using testing::model_json;
+
+/// The object that holds the text model.
+Json& text_of(Json& json) {
+  return json.contains("text_config") ? json["text_config"] : json;
+}
+
+/// At most 16 experts, so that listing the tensors takes no time.
+Json small_model(std::string_view name) {
+  Json json = model_json(name);
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    Json& text = text_of(json);
+    if (text.contains(key)) text[key] = std::min<std::int64_t>(text[key].get<std::int64_t>(), 16);
+  }
+  return json;
+}
+
+std::vector<std::string> keys_of(const Json& object) {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object.items()) keys.push_back(key);
+  return keys;
+}
+
+/// All numbers of `describe`.
+std::vector<double> numbers_of(const ModelConfig& model) {
+  const Ledger ledger = make_ledger(model, default_sequence_length(model));
+  std::vector<double> numbers = {static_cast<double>(ledger.params.total),
+                                 static_cast<double>(ledger.params.active),
+                                 static_cast<double>(ledger.params.mtp), ledger.flops.value()};
+  for (const FlopTerm& term : ledger.flop_terms) numbers.push_back(term.flops.value());
+  return numbers;
+}
+
+/// What reading says on standard error, with the model; nothing if reading throws.
+std::optional<std::pair<std::string, ModelConfig>> read_aloud(const Json& json) {
+  ::testing::internal::CaptureStderr();
+  std::optional<ModelConfig> model;
+  try {
+    model = testing::parse_model(json);
+  } catch (const Error&) {
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+    return std::nullopt;
+  }
+  return std::pair(::testing::internal::GetCapturedStderr(), *model);
+}
+
+std::string warning_of(const Json& json) {
+  const auto read = read_aloud(json);
+  EXPECT_TRUE(read);
+  return read ? read->first : "";
+}
+
+TEST(HfConfigDefaults, NoMissingKeyChangesANumberSilently) {
+  int removed = 0, warned = 0;
+  for (const std::string& name : built_in_models()) {
+    Json json = small_model(name);
+    const std::vector<double> numbers = numbers_of(testing::parse_model(json));
+    for (const std::string& key : keys_of(text_of(json))) {
+      Json without = json;
+      text_of(without).erase(key);
+      const auto read = read_aloud(without);
+      ++removed;
+      if (!read) continue;
+      if (key == "mtp_num_hidden_layers") {
+        EXPECT_EQ(read->second.mtp.layers, 0);  // as in all files of transformers
+      } else if (read->first.empty()) {
+        EXPECT_EQ(numbers_of(read->second), numbers) << name << " without " << key;
+      } else {
+        ++warned;
+      }
+    }
+  }
+  EXPECT_GT(removed, 500);
+  EXPECT_GT(warned, 100);
+}
+
+/// A missing key, and what the warning says instead.
+struct Absence {
+  const char* model;
+  const char* key;
+  const char* assumed;
+};
+
+constexpr Absence kAbsences[] = {
+    {"tiny", "head_dim", "head_dim = hidden_size / num_attention_heads = 32"},
+    {"tiny", "attention_bias", "attention_bias = false"},
+    {"tiny", "tie_word_embeddings", "tie_word_embeddings = false"},
+    {"tiny", "decoder_sparse_step", "decoder_sparse_step = 1"},
+    {"tiny", "mlp_only_layers", "mlp_only_layers = []"},
+    {"tiny", "max_position_embeddings", "max_position_embeddings = no limit"},
+    {"olmoe-1b-7b", "num_key_value_heads", "num_key_value_heads = num_attention_heads = 16"},
+    {"granite-3.0-1b-a400m", "num_key_value_heads", "= num_attention_heads = 16"},
+    {"deepseek-moe-16b", "num_key_value_heads", "= num_attention_heads = 16"},
+    {"deepseek-v2-lite", "first_k_dense_replace", "first_k_dense_replace = 0"},
+    {"deepseek-v2-lite", "q_lora_rank", "q_lora_rank = 1536"},
+    {"deepseek-v2-lite", "n_shared_experts", "n_shared_experts = 2"},
+    {"deepseek-v2-236b", "topk_method", "topk_method = greedy"},
+    {"deepseek-v3", "first_k_dense_replace", "first_k_dense_replace = 3"},
+    {"deepseek-v3", "n_shared_experts", "n_shared_experts = 1"},
+    {"deepseek-v3", "num_nextn_predict_layers", "num_nextn_predict_layers = 0"},
+    {"deepseek-v3", "attention_bias", "attention_bias = false"},
+    {"deepseek-v3", "n_group", "n_group = 8"},
+    {"kimi-k2", "routed_scaling_factor", "routed_scaling_factor = 2.5"},
+    {"qwen3-next-80b-a3b", "head_dim", "head_dim = 256"},
+    {"qwen3-next-80b-a3b", "full_attention_interval", "full_attention_interval = 4"},
+    {"qwen3-next-80b-a3b", "partial_rotary_factor", "partial_rotary_factor = 0.25"},
+    {"nemotron-3-nano-30b-a3b", "head_dim", "head_dim = 128"},
+    {"nemotron-3-nano-30b-a3b", "use_bias", "use_bias = false"},
+    {"nemotron-3-nano-30b-a3b", "mlp_bias", "mlp_bias = false"},
+    {"gpt-oss-20b", "head_dim", "head_dim = 64"},
+    {"gpt-oss-20b", "attention_bias", "attention_bias = true"},
+    {"gpt-oss-20b", "layer_types", "layer_types = sliding_attention and full_attention by turns"},
+    {"phi-3.5-moe", "attention_bias", "attention_bias = false"},
+    {"phi-3.5-moe", "lm_head_bias", "lm_head_bias = false"},
+};
+
+TEST(HfConfigDefaults, AssumedValuesAreSaidAndAreStrictErrors) {
+  for (const Absence& absence : kAbsences) {
+    Json json = model_json(absence.model);
+    ASSERT_EQ(json.erase(absence.key), 1U) << absence.model << " " << absence.key;
+    EXPECT_THAT(warning_of(json),
+                HasSubstr("config.json: 1 key absent, taken from transformers' defaults: "));
+    EXPECT_THAT(warning_of(json), HasSubstr(absence.assumed)) << absence.model;
+    EXPECT_THAT(error_of(json, {.strict = true}), HasSubstr(absence.assumed)) << absence.model;
+  }
+}
+
+TEST(HfConfigDefaults, NestedKeysCarryTheirPath) {
+  Json json = model_json("qwen3.5-35b-a3b");
+  text_of(json).erase("head_dim");
+  json.erase("tie_word_embeddings");
+  EXPECT_EQ(warning_of(json),
+            "warning: config.json: 2 keys absent, taken from transformers' defaults: "
+            "text_config.head_dim = 256, text_config.tie_word_embeddings = false\n");
+  Json llama = model_json("llama-4-scout-17b-16e");
+  text_of(llama).erase("interleave_moe_layer_step");
+  EXPECT_THAT(warning_of(llama), HasSubstr("text_config.interleave_moe_layer_step = 1"));
+}
+
+TEST(HfConfigDefaults, NullSaysWhatAbsenceLeavesOpen) {
+  Json json = model_json("tiny");
+  json["head_dim"] = nullptr;
+  json["num_key_value_heads"] = nullptr;
+  json["mlp_only_layers"] = nullptr;
+  EXPECT_EQ(warning_of(json), "");
+}
+
+TEST(HfConfigDefaults, AnUnusedSwitchNeedsNoWarning) {
+  Json json = model_json("tiny");
+  json.erase("use_sliding_window");
+  json["sliding_window"] = nullptr;
+  EXPECT_EQ(warning_of(json), "");
+  json["sliding_window"] = 64;
+  EXPECT_THAT(warning_of(json), HasSubstr("use_sliding_window = false"));
+}
+
+TEST(HfConfigDefaults, GroupLimitedRoutingNeedsItsGroups) {
+  for (const char* key : {"n_group", "topk_group"}) {
+    Json json = model_json("deepseek-v2-236b");
+    json.erase(key);
+    EXPECT_THAT(error_of(json), HasSubstr(fmt::format("[config.json {}]", key)));
+  }
+}
+
+}  // namespace
+}  // namespace moestro::model
