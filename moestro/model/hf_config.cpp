@@ -19,30 +19,31 @@ namespace {
 using internal::ConfigObject;
 using internal::Findings;
 
-/// model_type -> the function that reads the family.
+/// model_type -> the class that files of the type name, and the function that reads the family.
 struct FamilyReader {
   std::string_view model_type;
+  std::string_view architecture;
   ModelConfig (*read)(const ConfigObject&);
 };
 
 constexpr auto kReaders = std::to_array<FamilyReader>({
-    {"deepseek", internal::read_deepseek_v1},
-    {"deepseek_v2", internal::read_deepseek_v2},
-    {"deepseek_v3", internal::read_deepseek_v3},
-    {"glm4_moe", internal::read_glm4_moe},
-    {"gpt_oss", internal::read_gpt_oss},
-    {"granitemoe", internal::read_granitemoe},
-    {"kimi_k2", internal::read_deepseek_v3},
-    {"llama4", internal::read_llama4},
-    {"llama4_text", internal::read_llama4},
-    {"mixtral", internal::read_mixtral},
-    {"nemotron_h", internal::read_nemotron_h},
-    {"olmoe", internal::read_olmoe},
-    {"phimoe", internal::read_phimoe},
-    {"qwen3_5_moe", internal::read_qwen3_5_moe},
-    {"qwen3_5_moe_text", internal::read_qwen3_5_moe},
-    {"qwen3_moe", internal::read_qwen3_moe},
-    {"qwen3_next", internal::read_qwen3_next},
+    {"deepseek", "DeepseekForCausalLM", internal::read_deepseek_v1},
+    {"deepseek_v2", "DeepseekV2ForCausalLM", internal::read_deepseek_v2},
+    {"deepseek_v3", "DeepseekV3ForCausalLM", internal::read_deepseek_v3},
+    {"glm4_moe", "Glm4MoeForCausalLM", internal::read_glm4_moe},
+    {"gpt_oss", "GptOssForCausalLM", internal::read_gpt_oss},
+    {"granitemoe", "GraniteMoeForCausalLM", internal::read_granitemoe},
+    {"kimi_k2", "DeepseekV3ForCausalLM", internal::read_deepseek_v3},
+    {"llama4", "Llama4ForConditionalGeneration", internal::read_llama4},
+    {"llama4_text", "Llama4ForCausalLM", internal::read_llama4},
+    {"mixtral", "MixtralForCausalLM", internal::read_mixtral},
+    {"nemotron_h", "NemotronHForCausalLM", internal::read_nemotron_h},
+    {"olmoe", "OlmoeForCausalLM", internal::read_olmoe},
+    {"phimoe", "PhimoeForCausalLM", internal::read_phimoe},
+    {"qwen3_5_moe", "Qwen3_5MoeForConditionalGeneration", internal::read_qwen3_5_moe},
+    {"qwen3_5_moe_text", "Qwen3_5MoeForCausalLM", internal::read_qwen3_5_moe},
+    {"qwen3_moe", "Qwen3MoeForCausalLM", internal::read_qwen3_moe},
+    {"qwen3_next", "Qwen3NextForCausalLM", internal::read_qwen3_next},
 });
 
 const FamilyReader& find_reader(const ConfigObject& config) {
@@ -67,6 +68,11 @@ bool read_tying(const ConfigObject& root, const ConfigObject& text, Family famil
   const ConfigObject& first = root_decides ? root : text;
   const ConfigObject& second = root_decides ? text : root;
   const ConfigObject& giver = first.find({kKey}) != nullptr ? first : second;
+  // transformers writes false beside a true that counts, but not the other way round.
+  if (&giver == &first && second.flag_or({kKey}, false) && !first.flag({kKey})) {
+    root.findings().overrides.push_back(
+        fmt::format("{}{} = false overrides {}{} = true", first.path(), kKey, second.path(), kKey));
+  }
   // The files of Llama 4 leave it out.
   return family == Family::llama4 ? giver.flag_or({kKey}, false)
                                   : giver.flag_or_class({kKey}, false);
@@ -78,9 +84,19 @@ void apply_nesting(ModelConfig& model) {
   if (model.family == Family::llama4) model.tensor_prefix = "language_model.model.";
 }
 
-std::string read_architecture(const ConfigObject& root) {
+/// The class the file names; derived classes are unknown here, those of other families an error.
+std::string read_architecture(const ConfigObject& root, const FamilyReader& reader) {
   const std::vector<std::string> architectures = root.texts({"architectures"});
-  return architectures.empty() ? "" : architectures.front();
+  if (architectures.empty()) return "";
+  for (const FamilyReader& other : kReaders) {
+    if (other.architecture == architectures.front() && other.read != reader.read) {
+      throw root.error(
+          "architectures",
+          "expected a class of {} (model_type), like {}, got {}; correct one of the two",
+          reader.model_type, reader.architecture, other.architecture);
+    }
+  }
+  return architectures.front();
 }
 
 /// At most so many keys are spelled out: a warning is one line.
@@ -116,7 +132,13 @@ void report(const Findings& findings, const std::string& source, bool strict) {
     }
     log_warning("{}: {} absent, taken from transformers' defaults: {}", source, keys, defaults);
   }
-  if (!findings.overrides.empty()) log_warning("{}: {}", source, join(findings.overrides, ", "));
+  if (!findings.overrides.empty()) {
+    const std::string overrides = join(findings.overrides, ", ");
+    if (strict) {
+      throw input_error(source, "expected keys that agree, got {}; make them agree", overrides);
+    }
+    log_warning("{}: {}", source, overrides);
+  }
 }
 
 ModelConfig read_model(const Json& json, const std::string& source, bool strict) {
@@ -132,10 +154,11 @@ ModelConfig read_model(const Json& json, const std::string& source, bool strict)
   }
   ModelConfig model = reader.read(text);
   model.model_type = outer.model_type;
-  model.architecture = read_architecture(root);
+  model.architecture = read_architecture(root, outer);
   model.tied_embeddings = read_tying(root, text, model.family);
   if (nested) apply_nesting(model);
   internal::check_model(text, model);
+  if (nested) check_outer_keys(root, text);
   find_unknown_keys(root);
   if (nested) find_unknown_keys(text);
   report(findings, source, strict);

@@ -71,13 +71,19 @@ void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
   mla.qk_nope_head_dim = config.size({"qk_nope_head_dim"}, kHeadRange);
   mla.qk_rope_head_dim = config.size({"qk_rope_head_dim"}, kHeadRange);
   mla.v_head_dim = config.size({"v_head_dim"}, kHeadRange);
+  const std::int64_t query_dim = mla.qk_nope_head_dim + mla.qk_rope_head_dim;
+  if (config.size_or({"qk_head_dim"}, query_dim, kPositionRange) != query_dim) {
+    throw config.error("qk_head_dim",
+                       "expected qk_nope_head_dim + qk_rope_head_dim ({}), got {}; make them agree "
+                       "or leave it out",
+                       query_dim, shown(*config.find({"qk_head_dim"})));
+  }
   mla.has_bias = config.flag_or_class({"attention_bias"}, false);
   RopeRule rule;
   rule.head_dim = mla.qk_rope_head_dim;
   rule.interleaved = config.flag_or({"rope_interleave"}, true);
   model.rope = read_rope(config, rule);
-  const auto width = static_cast<double>(mla.qk_nope_head_dim + mla.qk_rope_head_dim);
-  mla.scale = 1.0 / std::sqrt(width);
+  mla.scale = 1.0 / std::sqrt(static_cast<double>(query_dim));
   if (model.rope.kind == RopeKind::yarn && model.rope.mscale_all_dim) {
     const double mscale = yarn_mscale(model.rope.factor, *model.rope.mscale_all_dim);
     mla.scale *= mscale * mscale;

@@ -15,10 +15,11 @@ constexpr std::int64_t kLlamaHeadDim = 128;  // when the key is missing
 /// no_rope_layers (1 = RoPE), or no RoPE in every no_rope_layer_interval-th layer.
 void apply_rope_layers(const ConfigObject& config, std::vector<LayerConfig>& layers) {
   const std::vector<std::int64_t> has_rope = config.whole_numbers({"no_rope_layers"}, {0, 1});
-  if (!has_rope.empty() && has_rope.size() < layers.size()) {
-    throw config.error("no_rope_layers",
-                       "expected one entry per layer ({}), got {}; make them agree", layers.size(),
-                       has_rope.size());
+  if (!has_rope.empty() && has_rope.size() != layers.size()) {
+    throw config.error(
+        "no_rope_layers",
+        "expected one entry per layer (num_hidden_layers = {}), got {}; make them agree",
+        layers.size(), has_rope.size());
   }
   const std::int64_t interval = config.size_or({"no_rope_layer_interval"}, 4, kLayerRange);
   for (std::size_t i = 0; i < layers.size(); ++i) {

@@ -74,6 +74,13 @@ ModelConfig read_olmoe(const ConfigObject& config) {
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::whole;
+  if (model.attention.heads * model.attention.head_dim != model.hidden) {
+    throw config.error(
+        "head_dim",
+        "expected hidden_size / num_attention_heads ({} / {}), since the norm of the "
+        "queries spans hidden_size, got {}; make them agree or leave it out",
+        model.hidden, model.attention.heads, model.attention.head_dim);
+  }
   model.attention.clip_qkv = config.optional_positive({"clip_qkv"});
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.positive_or({"rms_norm_eps"}, 1e-5);  // published file: missing

@@ -53,6 +53,10 @@ ModelConfig read_hybrid(const ConfigObject& config, Family family) {
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::per_head;
   model.attention.has_output_gate = true;
+  if (!config.flag_or({"attn_output_gate"}, true)) {
+    throw config.error("attn_output_gate",
+                       "expected true, got false; attention of this family always has a gate");
+  }
   if (any_layer(model.layers, MixerKind::gated_delta_net)) {
     model.gated_delta_net = read_delta_net(config);
   }

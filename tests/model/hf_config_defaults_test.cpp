@@ -1,5 +1,6 @@
 // Missing keys: what is assumed in their place is said, unless published files leave them out, too.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -62,6 +62,30 @@ void check_mixers(const ConfigObject& config, const ModelConfig& model) {
   }
 }
 
+/// Families whose layers are all alike may still say which they are.
+void check_layer_types(const ConfigObject& config, const ModelConfig& model) {
+  switch (model.family) {
+    case Family::qwen3_next:
+    case Family::qwen3_5_moe:
+    case Family::gpt_oss:
+    case Family::llama4:
+    case Family::nemotron_h:
+      return;  // their readers follow layer_types
+    default:
+      break;
+  }
+  const std::vector<std::string> types = read_layer_types(
+      config, {"layer_types"}, model.layers.size(), {"full_attention", "sliding_attention"});
+  for (std::size_t i = 0; i < types.size(); ++i) {
+    const bool has_window = model.layers[i].window > 0;
+    const char* expected = has_window ? "sliding_attention" : "full_attention";
+    if (types[i] == expected) continue;
+    throw config.error(fmt::format("layer_types[{}]", i),
+                       "expected {}, since sliding_window is {}, got {}; make them agree", expected,
+                       has_window ? "in use" : "not in use", types[i]);
+  }
+}
+
 /// An upper bound, in floating point so that it cannot overflow, of the parameters of one layer.
 double mixer_bound(const ModelConfig& m) {
   const auto real = [](std::int64_t n) { return static_cast<double>(n); };
@@ -111,6 +135,7 @@ void check_totals(const ConfigObject& config, const ModelConfig& model) {
 void check_model(const ConfigObject& config, const ModelConfig& model) {
   if (model.moe.router.experts > 0) check_router(config, model.moe.router);
   check_mixers(config, model);
+  check_layer_types(config, model);
   check_totals(config, model);
 }
 

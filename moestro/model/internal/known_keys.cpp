@@ -18,12 +18,13 @@ const KeyList& model_keys() {
       "max_position_embeddings", "model_type", "num_hidden_layers", "text_config",
       "tie_word_embeddings", "vocab_size",
       // attention
-      "attention_bias", "attention_chunk_size", "attention_multiplier", "attn_scale",
-      "attn_temperature_tuning", "clip_qkv", "floor_scale", "head_dim", "layer_types",
+      "attention_bias", "attention_chunk_size", "attention_multiplier", "attn_output_gate",
+      "attn_scale", "attn_temperature_tuning", "clip_qkv", "floor_scale", "head_dim", "layer_types",
       "no_rope_layer_interval", "no_rope_layers", "num_attention_heads", "num_key_value_heads",
       "sliding_window", "use_qk_norm", "use_sliding_window",
       // latent attention
-      "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim",
+      "kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_nope_head_dim", "qk_rope_head_dim",
+      "v_head_dim",
       // position embedding
       "original_max_position_embeddings", "partial_rotary_factor", "rope_interleave",
       "rope_parameters", "rope_scaling", "rope_theta",
@@ -75,8 +76,6 @@ const KeyList& ignored_keys() {
       // storage and run-time choices
       "mamba_proj_bias", "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "max_window_layers",
       "moe_shared_expert_overlap", "num_logits_to_keep", "residual_in_fp32",
-      // derived by other fields
-      "attn_output_gate", "qk_head_dim",
       // pictures and sound
       "audio_config", "vision_feature_layer", "vision_feature_select_strategy", "boi_token_id",
       "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index",
@@ -150,6 +149,23 @@ void find_unknown_keys(const ConfigObject& config) {
 void find_unknown_rope_keys(const ConfigObject& rope) {
   for (const auto& [key, value] : rope.json().items()) {
     if (!contains(rope_keys(), key)) note_unknown(rope, key, rope_keys());
+  }
+}
+
+void check_outer_keys(const ConfigObject& root, const ConfigObject& text) {
+  // What a nested file says at its root alone, or in both places with its own meaning for each.
+  static const KeyList own_keys = {"architectures",       "model_type",   "text_config",
+                                   "tie_word_embeddings", "bos_token_id", "eos_token_id",
+                                   "pad_token_id"};
+  for (const auto& [key, value] : root.json().items()) {
+    if (value.is_null() || !contains(model_keys(), key) || contains(own_keys, key)) continue;
+    const Json* inner = text.find({key});
+    if (inner == nullptr) {
+      root.findings().unknown_keys.push_back(fmt::format("{} (it belongs into text_config)", key));
+    } else if (*inner != value) {
+      throw root.error(key, "expected the same value as {}{} ({}), got {}; correct or remove one",
+                       text.path(), key, shown(*inner), shown(value));
+    }
   }
 }
 

@@ -11,4 +11,8 @@ void find_unknown_keys(const ConfigObject& config);
 /// The same for a rope_parameters or rope_scaling object.
 void find_unknown_rope_keys(const ConfigObject& rope);
 
+/// Holds keys of the text model that stand at the root of a nested file against text_config: one
+/// that only the root has becomes a finding. Errors: input, if they differ.
+void check_outer_keys(const ConfigObject& root, const ConfigObject& text);
+
 }  // namespace moestro::model::internal

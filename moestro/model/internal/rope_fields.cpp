@@ -10,10 +10,24 @@
 namespace moestro::model::internal {
 namespace {
 
+/// What rope_scaling says beside rope_parameters must be the same.
+void check_both_spellings(const ConfigObject& parameters, const ConfigObject& scaling) {
+  for (const auto& [key, value] : scaling.json().items()) {
+    const bool is_type = key == "type" || key == "rope_type";
+    const Json* other = is_type ? parameters.find({"rope_type", "type"}) : parameters.find({key});
+    if (value.is_null() || (other != nullptr && *other == value)) continue;
+    throw parameters.error(
+        printable(key), "expected the same value as {}{} ({}), got {}; keep one of the two objects",
+        scaling.path(), printable(key), shown(value), other == nullptr ? "none" : shown(*other));
+  }
+}
+
 /// The object that holds the scaling fields, if the file has one.
 std::optional<ConfigObject> scaling_object(const ConfigObject& config) {
   auto object = config.object("rope_parameters");
-  if (!object) object = config.object("rope_scaling");
+  const auto old = config.object("rope_scaling");
+  if (object && old) check_both_spellings(*object, *old);
+  if (!object) object = old;
   if (!object) return std::nullopt;
   for (const auto& [key, value] : object->json().items()) {
     if (value.is_object()) {
@@ -26,18 +40,26 @@ std::optional<ConfigObject> scaling_object(const ConfigObject& config) {
   return object;
 }
 
+/// A value that stands beside the rope object, in it, or, when equal, in both.
+const Json* find_in_both(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
+                         std::string_view key) {
+  const Json* outer = config.find({key});
+  const Json* inner = scaling ? scaling->find({key}) : nullptr;
+  if (outer != nullptr && inner != nullptr && *outer != *inner) {
+    throw scaling->error(key, "expected the same value as {}{} ({}), got {}; keep one",
+                         config.path(), key, shown(*outer), shown(*inner));
+  }
+  return inner != nullptr ? inner : outer;
+}
+
 double read_theta(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
                   double class_default) {
-  const auto outer = config.optional_positive({"rope_theta"});
-  const auto inner = scaling ? scaling->optional_positive({"rope_theta"}) : std::nullopt;
-  // Both come from the file: equal means the same number twice, not a computed coincidence.
-  if (outer && inner && *outer != *inner) {
-    throw scaling->error("rope_theta",
-                         "expected the same value as {}rope_theta ({}), got {}; keep one",
-                         config.path(), exact(*outer), exact(*inner));
+  constexpr std::string_view kKey = "rope_theta";
+  if (find_in_both(config, scaling, kKey) == nullptr) {
+    return config.positive_or_class({kKey}, class_default);
   }
-  if (inner) return *inner;
-  return outer ? *outer : config.positive_or_class({"rope_theta"}, class_default);
+  const auto inner = scaling ? scaling->optional_positive({kKey}) : std::nullopt;
+  return inner ? *inner : config.positive({kKey});
 }
 
 RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
@@ -56,8 +78,9 @@ RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
 
 std::int64_t read_original_positions(const ConfigObject& config, const ConfigObject& scaling) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
+  static_cast<void>(find_in_both(config, scaling, kKey));  // both must agree
   const auto outer = config.optional_size({kKey}, kPositionRange);
-  if (outer) return *outer;  // transformers gives the outer one priority
+  if (outer) return *outer;
   const auto inner = scaling.optional_size({kKey}, kPositionRange);
   if (inner) return *inner;
   const std::int64_t positions = config.size({"max_position_embeddings"}, kPositionRange);
@@ -106,6 +129,7 @@ void read_longrope(const ConfigObject& scaling, Rope& rope) {
 
 std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
                              const RopeRule& rule) {
+  static_cast<void>(find_in_both(config, scaling, "partial_rotary_factor"));  // both must agree
   auto partial = scaling ? scaling->optional_positive({"partial_rotary_factor"}) : std::nullopt;
   if (!partial) partial = config.optional_positive({"partial_rotary_factor"});
   if (!partial && rule.default_partial) {
