@@ -16,6 +16,7 @@
 namespace moestro {
 namespace {
 
+constexpr std::size_t kShownToken = 60;
 constexpr std::size_t kMaxDepth = 128;  // deeper documents are attacks on the stack, not configs
 
 /// Line and column (from 1) of a byte offset.
@@ -85,15 +86,18 @@ void restore_non_finite(Json& value) {
 /// new before it appends, so that an object of n keys takes n log n steps, not n^2.
 class DocumentBuilder final : public nlohmann::json_sax<Json> {
  public:
-  DocumentBuilder(std::string_view source, std::string_view where)
-      : source_(source), where_(where) {}
+  DocumentBuilder(std::string_view source, std::string_view where, NumberTexts* numbers)
+      : source_(source), where_(where), numbers_(numbers) {}
   [[nodiscard]] Json& document() { return document_; }
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
   bool number_integer(std::int64_t value) override { return scalar(value); }
   bool number_unsigned(std::uint64_t value) override { return scalar(value); }
-  bool number_float(double value, const std::string& /*text*/) override { return scalar(value); }
+  bool number_float(double value, const std::string& text) override {
+    if (numbers_ != nullptr) numbers_->emplace(value, text);
+    return scalar(value);
+  }
   bool string(std::string& value) override { return scalar(std::move(value)); }
   bool binary(Json::binary_t& /*not in JSON text*/) override { return false; }
   bool start_object(std::size_t /*unknown*/) override {
@@ -116,13 +120,15 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(std::size_t byte, const std::string& /*token*/,
+  bool parse_error(std::size_t byte, const std::string& token,
                    const nlohmann::detail::exception& error) override {
-    if (dynamic_cast<const Json::parse_error*>(&error) == nullptr) {
-      throw input_error(where_, "expected JSON: {}", printable(error.what()));
+    const std::string at = position(source_, byte > 0 ? byte - 1 : 0);
+    if (dynamic_cast<const Json::out_of_range*>(&error) != nullptr) {
+      throw input_error(where_, "expected numbers up to 1.7e308, got {} before {}; correct it",
+                        printable(token, kShownToken), at);
     }
     throw input_error(where_, "expected JSON; it breaks off at {}; fix or re-download the file",
-                      position(source_, byte > 0 ? byte - 1 : 0));
+                      at);
   }
 
  private:
@@ -153,22 +159,65 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   }
 
   std::string_view source_, where_;
+  NumberTexts* numbers_;  // null: nobody wants to quote them
   Json document_;
   std::vector<Json*> open_;  // from the document to the innermost; parents do not grow meanwhile
   std::vector<std::set<std::string>> keys_;  // of every open object
   std::string key_;
 };
 
-}  // namespace
-
-Json parse_json(std::string_view text, std::string_view where) {
+Json parse(std::string_view text, std::string_view where, NumberTexts* numbers) {
   const bool may_be_non_finite =
       text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   const std::string source = may_be_non_finite ? quote_non_finite(text) : std::string(text);
-  DocumentBuilder builder(source, where);
+  DocumentBuilder builder(source, where, numbers);
   Json::sax_parse(source, &builder);
   if (may_be_non_finite) restore_non_finite(builder.document());
   return std::move(builder.document());
+}
+
+std::string number_text(double value, const NumberTexts& numbers) {
+  if (std::isnan(value)) return "NaN";
+  if (std::isinf(value)) return value > 0.0 ? "Infinity" : "-Infinity";
+  const auto found = numbers.find(value);
+  return found != numbers.end() ? found->second : Json(value).dump();
+}
+
+/// Appends a value until `out` is longer than `limit`.
+void append_text(const Json& value, const NumberTexts& numbers, std::size_t limit,
+                 std::string& out) {
+  if (value.is_number_float()) {
+    out += number_text(value.get<double>(), numbers);
+  } else if (value.is_structured()) {
+    out += value.is_array() ? "[" : "{";
+    const std::size_t first = out.size();
+    for (const auto& [key, child] : value.items()) {
+      if (out.size() > limit) return;
+      if (out.size() > first) out += ",";
+      if (value.is_object())
+        out += Json(key).dump(-1, ' ', false, Json::error_handler_t::replace) + ":";
+      append_text(child, numbers, limit, out);
+    }
+    out += value.is_array() ? "]" : "}";
+  } else {
+    out += value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+}
+
+}  // namespace
+
+std::string shown(const Json& value, const NumberTexts& numbers, std::size_t limit) {
+  std::string text;
+  append_text(value, numbers, limit, text);
+  return printable(text, limit);
+}
+
+Json parse_json(std::string_view text, std::string_view where) {
+  return parse(text, where, nullptr);
+}
+
+Json parse_json(std::string_view text, std::string_view where, NumberTexts& numbers) {
+  return parse(text, where, &numbers);
 }
 
 Json read_json_file(const std::filesystem::path& path) {

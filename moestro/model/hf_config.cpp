@@ -141,8 +141,9 @@ void report(const Findings& findings, const std::string& source, bool strict) {
   }
 }
 
-ModelConfig read_model(const Json& json, const std::string& source, bool strict) {
+ModelConfig read_model(std::string_view text_of_file, const std::string& source, bool strict) {
   Findings findings;
+  const Json json = parse_json(text_of_file, source, findings.numbers);
   const ConfigObject root(json, source, "", findings);
   const auto nested = root.object("text_config");
   const ConfigObject& text = nested ? *nested : root;
@@ -172,7 +173,7 @@ HfConfig parse_hf_config(std::string_view json, std::string_view source,
   HfConfig config;
   config.source = source;
   config.json = json;
-  config.model = read_model(parse_json(json, source), config.source, options.strict);
+  config.model = read_model(json, config.source, options.strict);
   return config;
 }
 

@@ -76,7 +76,7 @@ void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
     throw config.error("qk_head_dim",
                        "expected qk_nope_head_dim + qk_rope_head_dim ({}), got {}; make them agree "
                        "or leave it out",
-                       query_dim, shown(*config.find({"qk_head_dim"})));
+                       query_dim, config.shown(*config.find({"qk_head_dim"})));
   }
   mla.has_bias = config.flag_or_class({"attention_bias"}, false);
   RopeRule rule;

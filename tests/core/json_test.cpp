@@ -63,6 +63,30 @@ TEST(Json, RejectsDeepNesting) {
   EXPECT_EQ(error_of(std::string(100, '[') + std::string(100, ']')), "no error");
 }
 
+TEST(Json, NumbersTooLargeAreNamed) {
+  EXPECT_THAT(error_of("{\"a\":\n 1e400}"), HasSubstr("got 1e400 before line 2, column 6"));
+}
+
+TEST(Json, ShowsValuesAsTheDocumentWritesThem) {
+  const char* const texts[] = {"2.0",  "1E2",
+                               "1.10", "99999999999999999999",
+                               "null", "[1e5,{\"a\":[2.50,true]},\"x\"]",
+                               "{}",   "18446744073709551615"};
+  for (const char* text : texts) {
+    NumberTexts numbers;
+    const Json json = parse_json(text, "", numbers);
+    EXPECT_EQ(shown(json, numbers, 60), text);
+  }
+  EXPECT_EQ(shown(parse_json("[NaN, -Infinity, Infinity]", ""), {}, 60),
+            "[NaN,-Infinity,Infinity]");
+  EXPECT_EQ(shown(parse_json("2.0", ""), {}, 60), "2.0");
+}
+
+TEST(Json, ShowsTheBeginningOfLongValues) {
+  const Json list(1'000'000, "abc");
+  EXPECT_EQ(shown(list, {}, 20), "[\"abc\",\"abc\",\"abc\",\"…");
+}
+
 TEST(Json, SurvivesMutatedText) {
   const std::string valid = R"({"a": [1, -2.5e3, true, null], "b": {"c": "d\u00e9\n"}, "e": NaN})";
   for (std::uint64_t seed = 0; seed < 3000; ++seed) {

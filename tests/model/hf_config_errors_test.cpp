@@ -1,5 +1,6 @@
 // Malformed configs: one clear line that names file, key and what to do.
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -119,6 +120,37 @@ TEST(HfConfigErrors, NameFileKeyAndRemedy) {
     EXPECT_EQ(message.find('\n'), std::string::npos);
     EXPECT_THAT(message, HasSubstr(";")) << "no remedy";
   }
+}
+
+/// The message for tiny with `text` as the value of a key.
+std::string error_of_text(std::string_view key, std::string_view text) {
+  Json json = model_json("tiny");
+  json[key] = "@";
+  std::string file = json.dump();
+  file.replace(file.find("\"@\""), 3, text);
+  try {
+    static_cast<void>(parse_hf_config(file, "config.json"));
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(HfConfigErrors, ShowValuesAsTheFileWritesThem) {
+  for (const char* text : {"2.0", "1E3", "NaN", "-Infinity", "99999999999999999999",
+                           "123456789012345678901234567890"}) {
+    for (const char* key : {"hidden_size", "norm_topk_prob", "hidden_act", "mlp_only_layers"}) {
+      EXPECT_THAT(error_of_text(key, text), HasSubstr(fmt::format(" got {}; ", text))) << key;
+    }
+  }
+  EXPECT_THAT(error_of_text("hidden_size", "[1.50, NaN]"), HasSubstr("got [1.50,NaN];"));
+  EXPECT_THAT(error_of_text("hidden_size", R"({"__float__": "NaN"})"), HasSubstr("got NaN;"));
+  EXPECT_THAT(error_of_text("num_local_experts", "16.0"), HasSubstr("(8), got 16.0;"));
+  EXPECT_THAT(error_of_text("partial_rotary_factor", "0.50"), HasSubstr("got 0.50;"));
+  EXPECT_THAT(error_of_text("hidden_size", std::string(500, '9')), HasSubstr("expected numbers"));
+  EXPECT_THAT(error_of_text("hidden_size", std::string(300, '9')), HasSubstr("999…; correct"));
+  EXPECT_LT(error_of_text("hidden_size", fmt::format("\"{}\"", std::string(500, 'x'))).size(),
+            200U);
 }
 
 TEST(HfConfigErrors, NestedKeysCarryTheirPath) {

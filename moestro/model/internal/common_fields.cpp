@@ -17,7 +17,7 @@ std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::strin
   if (value == nullptr) return std::nullopt;
   if (!value->is_number_integer()) {
     throw config.error(key, "expected a token id or a list of them, got {}; correct the value",
-                       shown(*value));
+                       config.shown(*value));
   }
   const auto id = value->get<std::int64_t>();
   return id < 0 ? std::nullopt : std::optional(id);  // -1 means none in old files

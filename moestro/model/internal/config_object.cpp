@@ -9,8 +9,6 @@
 namespace moestro::model::internal {
 namespace {
 
-constexpr std::size_t kShownBytes = 60;
-
 std::int64_t whole_number(const ConfigObject& config, std::string_view key, const Json& value,
                           Range range) {
   const bool is_whole = value.is_number_integer() &&
@@ -22,7 +20,7 @@ std::int64_t whole_number(const ConfigObject& config, std::string_view key, cons
     if (number >= range.min && number <= range.max) return number;
   }
   throw config.error(key, "expected a whole number from {} to {}, got {}; correct the value",
-                     range.min, range.max, shown(value));
+                     range.min, range.max, config.shown(value));
 }
 
 double finite_number(const ConfigObject& config, std::string_view key, const Json& value,
@@ -32,17 +30,18 @@ double finite_number(const ConfigObject& config, std::string_view key, const Jso
     if (std::isfinite(number) && (number > 0.0 || (may_be_zero && number == 0.0))) return number;
   }
   throw config.error(key, "expected a number {} 0, got {}; correct the value",
-                     may_be_zero ? ">=" : ">", shown(value));
+                     may_be_zero ? ">=" : ">", config.shown(value));
 }
 
 bool boolean(const ConfigObject& config, std::string_view key, const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
-  throw config.error(key, "expected true or false, got {}; correct the value", shown(value));
+  throw config.error(key, "expected true or false, got {}; correct the value", config.shown(value));
 }
 
 std::string string(const ConfigObject& config, std::string_view key, const Json& value) {
   if (value.is_string()) return value.get<std::string>();
-  throw config.error(key, "expected text in quotes, got {}; correct the value", shown(value));
+  throw config.error(key, "expected text in quotes, got {}; correct the value",
+                     config.shown(value));
 }
 
 /// Applies `read` to every element of a list; element errors name the index.
@@ -52,7 +51,7 @@ std::vector<T> list(const ConfigObject& config, std::string_view key, const Json
   std::vector<T> result;
   if (value == nullptr) return result;
   if (!value->is_array()) {
-    throw config.error(key, "expected a list, got {}; correct the value", shown(*value));
+    throw config.error(key, "expected a list, got {}; correct the value", config.shown(*value));
   }
   result.reserve(value->size());
   for (std::size_t i = 0; i < value->size(); ++i) {
@@ -62,10 +61,6 @@ std::vector<T> list(const ConfigObject& config, std::string_view key, const Json
 }
 
 }  // namespace
-
-std::string shown(const Json& value) {
-  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), kShownBytes);
-}
 
 ConfigObject::ConfigObject(const Json& object, std::string file, std::string path,
                            Findings& findings)
@@ -80,6 +75,11 @@ ConfigObject::ConfigObject(const Json& object, std::string file, std::string pat
 
 std::string ConfigObject::where(std::string_view key) const {
   return fmt::format("{} {}{}", file_, path_, key);
+}
+
+std::string ConfigObject::shown(const Json& value) const {
+  constexpr std::size_t kShownBytes = 60;
+  return moestro::shown(value, findings_->numbers, kShownBytes);
 }
 
 bool ConfigObject::mentions(Keys keys) const {

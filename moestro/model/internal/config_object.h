@@ -35,6 +35,7 @@ inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depth
 
 /// What one reading of a file has to say, apart from errors.
 struct Findings {
+  NumberTexts numbers;  // how the file writes them, for messages
   std::vector<std::string> unknown_keys;
   std::vector<std::string> class_defaults;  // absent keys with the values assumed
   std::vector<std::string> overrides;
@@ -99,6 +100,8 @@ class ConfigObject {
     return input_error(where(key), format, std::forward<Args>(args)...);
   }
   [[nodiscard]] std::string where(std::string_view key) const;
+  /// A value for a message: as the file has it, short, printable.
+  [[nodiscard]] std::string shown(const Json& value) const;
   [[nodiscard]] Findings& findings() const { return *findings_; }
   [[nodiscard]] const std::string& file() const { return file_; }
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -112,8 +115,5 @@ class ConfigObject {
   std::string path_;
   Findings* findings_;
 };
-
-/// A JSON value for a message: short, printable.
-[[nodiscard]] std::string shown(const Json& value);
 
 }  // namespace moestro::model::internal

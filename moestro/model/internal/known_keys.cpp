@@ -164,7 +164,7 @@ void check_outer_keys(const ConfigObject& root, const ConfigObject& text) {
       root.findings().unknown_keys.push_back(fmt::format("{} (it belongs into text_config)", key));
     } else if (*inner != value) {
       throw root.error(key, "expected the same value as {}{} ({}), got {}; correct or remove one",
-                       text.path(), key, shown(*inner), shown(value));
+                       text.path(), key, root.shown(*inner), root.shown(value));
     }
   }
 }

@@ -18,7 +18,8 @@ void check_both_spellings(const ConfigObject& parameters, const ConfigObject& sc
     if (value.is_null() || (other != nullptr && *other == value)) continue;
     throw parameters.error(
         printable(key), "expected the same value as {}{} ({}), got {}; keep one of the two objects",
-        scaling.path(), printable(key), shown(value), other == nullptr ? "none" : shown(*other));
+        scaling.path(), printable(key), scaling.shown(value),
+        other == nullptr ? "none" : scaling.shown(*other));
   }
 }
 
@@ -47,7 +48,7 @@ const Json* find_in_both(const ConfigObject& config, const std::optional<ConfigO
   const Json* inner = scaling ? scaling->find({key}) : nullptr;
   if (outer != nullptr && inner != nullptr && *outer != *inner) {
     throw scaling->error(key, "expected the same value as {}{} ({}), got {}; keep one",
-                         config.path(), key, shown(*outer), shown(*inner));
+                         config.path(), key, config.shown(*outer), config.shown(*inner));
   }
   return inner != nullptr ? inner : outer;
 }
@@ -141,7 +142,7 @@ std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<Con
     throw config.error(
         "partial_rotary_factor", "expected {}, got {}; correct the value",
         rule.default_partial ? "a number in (0, 1]" : "1 (this family rotates whole heads)",
-        exact(factor));
+        config.shown(Json(factor)));
   }
   const auto dim = static_cast<std::int64_t>(static_cast<double>(rule.head_dim) * factor);
   if (dim < 2 || dim % 2 != 0) {
