@@ -9,6 +9,7 @@
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
 #include "moestro/core/error.h"
+#include "moestro/core/log.h"
 #include "moestro/core/table.h"
 #include "moestro/core/text.h"
 #include "moestro/core/units.h"
@@ -52,6 +53,7 @@ struct Rate {
 std::vector<Rate> measure(const std::vector<int>& thread_counts) {
   std::vector<Rate> rates;
   for (const int threads : thread_counts) {
+    log_verbose("measuring with {} threads", threads);
     rates.push_back({"f32", threads, kernels::measure_gemm_peak(kernels::GemmType::f32, threads)});
     rates.push_back(
         {"bf16", threads, kernels::measure_gemm_peak(kernels::GemmType::bf16, threads)});

@@ -8,6 +8,7 @@
 
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
+#include "moestro/core/log.h"
 
 namespace moestro::cli {
 
@@ -25,7 +26,10 @@ int describe(const Arguments& arguments) {
   app.add_flag("--no-mtp", without_mtp, "leave multi-token prediction out of the FLOPs");
   app.add_flag("--strict", reading.strict, "make errors of unknown keys and of assumed values");
   add_common_options(app, common);
+  app.get_option("--quiet")->description("print the result and errors only");
+  app.get_option("--verbose")->description("print, too, which keys are ignored or assumed");
   if (!parse(app, arguments, common)) return kDone;
+  if (common.quiet) set_log_level(LogLevel::quiet);
 
   const model::HfConfig config = model::resolve_model(name, reading);
   const std::int64_t length = seq ? *seq : model::default_sequence_length(config.model);

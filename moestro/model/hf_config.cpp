@@ -99,9 +99,10 @@ std::string read_architecture(const ConfigObject& root, const FamilyReader& read
   return architectures.front();
 }
 
-/// At most so many keys are spelled out: a warning is one line.
+/// So many keys are spelled out in a warning, since it is one line.
+constexpr std::size_t kMaxListed = 16;
+
 std::string listed(std::vector<std::string> keys) {
-  constexpr std::size_t kMaxListed = 16;
   if (keys.size() <= kMaxListed) return join(keys, ", ");
   const std::size_t more = keys.size() - kMaxListed;
   keys.resize(kMaxListed);
@@ -110,6 +111,16 @@ std::string listed(std::vector<std::string> keys) {
 
 std::string counted(std::size_t n, std::string_view thing) {
   return fmt::format("{} {}{}", n, thing, n == 1 ? "" : "s");
+}
+
+/// What only verbose mode says: all that was passed over, in full.
+void report_details(const Findings& findings, const std::string& source) {
+  const auto say = [&](const char* what, const std::vector<std::string>& keys) {
+    if (!keys.empty()) log_verbose("{}: {}: {}", source, what, join(keys, ", "));
+  };
+  say("keys that do not matter here", findings.ignored_keys);
+  say("keys absent, in their usual meaning", findings.usual_defaults);
+  if (findings.unknown_keys.size() > kMaxListed) say("all unknown keys", findings.unknown_keys);
 }
 
 /// Says once what is worth saying, or makes an error of it.
@@ -163,6 +174,7 @@ ModelConfig read_model(std::string_view text_of_file, const std::string& source,
   find_unknown_keys(root);
   if (nested) find_unknown_keys(text);
   report(findings, source, strict);
+  report_details(findings, source);
   return model;
 }
 

@@ -116,10 +116,9 @@ Mamba2Config read_mamba(const ConfigObject& config) {
   mamba.chunk = config.size_or({"chunk_size", "mamba_chunk_size"}, 128, kPositionRange);
   mamba.conv_bias = config.flag({"use_conv_bias", "mamba_conv_bias"});
   mamba.proj_bias = config.flag_or_class({"use_bias"}, false);
-  mamba.time_step_min = config.non_negative_or({"time_step_min", "mamba_dt_min"}, -1.0);
-  if (mamba.time_step_min < 0.0) {
-    mamba.time_step_min = config.positive_or_class({"time_step_min", "mamba_dt_min"}, 0.001);
-  }
+  const bool has_minimum = config.find({"time_step_min", "mamba_dt_min"}) != nullptr;
+  mamba.time_step_min = has_minimum ? config.non_negative_or({"time_step_min", "mamba_dt_min"}, 0.0)
+                                    : config.positive_or_class({"time_step_min"}, 0.001);
   const std::string activation = config.text_or({"mamba_hidden_act"}, "silu");
   if (activation != "silu" && activation != "swish") {
     throw config.error("mamba_hidden_act", "expected silu, got \"{}\"; no other is supported",

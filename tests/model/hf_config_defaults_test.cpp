@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "moestro/core/error.h"
+#include "moestro/core/log.h"
 #include "moestro/model/ledger.h"
 #include "tests/model/model_files.h"
 
@@ -161,6 +162,24 @@ TEST(HfConfigDefaults, NullSaysWhatAbsenceLeavesOpen) {
   json["num_key_value_heads"] = nullptr;
   json["mlp_only_layers"] = nullptr;
   EXPECT_EQ(warning_of(json), "");
+}
+
+TEST(HfConfigDefaults, VerboseModeNamesWhatIsPassedOver) {
+  set_log_level(LogLevel::verbose);
+  const std::string mixtral = warning_of(model_json("mixtral-8x7b"));
+  const std::string llama = warning_of(model_json("llama-4-scout-17b-16e"));
+  set_log_level(LogLevel::quiet);
+  Json odd = model_json("tiny");
+  odd["zzz"] = 1;
+  odd.erase("head_dim");
+  EXPECT_EQ(warning_of(odd), "");
+  set_log_level(LogLevel::info);
+  EXPECT_THAT(mixtral, HasSubstr("config.json: keys that do not matter here: "));
+  EXPECT_THAT(mixtral, HasSubstr("output_router_logits"));
+  EXPECT_THAT(mixtral, HasSubstr("config.json: keys absent, in their usual meaning: "));
+  EXPECT_THAT(mixtral, HasSubstr("head_dim = hidden_size / num_attention_heads = 128"));
+  EXPECT_THAT(llama, HasSubstr("text_config.no_rope_layer_interval = 4"));
+  EXPECT_THAT(llama, HasSubstr("tie_word_embeddings = false"));
 }
 
 TEST(HfConfigDefaults, AnUnusedSwitchNeedsNoWarning) {

@@ -30,8 +30,9 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   model.family = family;
   model.hidden = config.size({"hidden_size"}, kWidthRange);
   model.vocab = config.size({"vocab_size"}, kVocabRange);
-  model.max_positions = config.size_or({"max_position_embeddings"}, 0, kPositionRange);
-  if (model.max_positions == 0) config.note_class_default("max_position_embeddings", "no limit");
+  constexpr std::string_view kPositions = "max_position_embeddings";
+  model.max_positions = config.optional_size({kPositions}, kPositionRange).value_or(0);
+  if (model.max_positions == 0) config.note_class_default(kPositions, "no limit");
   model.initializer_range = config.non_negative_or({"initializer_range"}, model.initializer_range);
   model.bos_token = read_token_id(config, "bos_token_id");
   model.eos_token = read_token_id(config, "eos_token_id");
@@ -71,10 +72,9 @@ std::int64_t read_head_dim(const ConfigObject& config, std::int64_t hidden, std:
                        "expected a divisor of hidden_size ({}), got {}; correct it or add head_dim",
                        hidden, heads);
   }
-  if (is_missing && !rule.omits_head_dim) {
-    config.note_class_default(
-        kKey, fmt::format("hidden_size / num_attention_heads = {}", hidden / heads));
-  }
+  const std::string value = fmt::format("hidden_size / num_attention_heads = {}", hidden / heads);
+  if (is_missing && !rule.omits_head_dim) config.note_class_default(kKey, value);
+  if (is_missing && rule.omits_head_dim) config.note_usual_default(kKey, value);
   return hidden / heads;
 }
 

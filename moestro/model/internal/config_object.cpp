@@ -1,5 +1,6 @@
 #include "moestro/model/internal/config_object.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -126,6 +127,16 @@ void ConfigObject::note_class_default(std::string_view key, std::string_view val
   findings_->class_defaults.push_back(fmt::format("{}{} = {}", path_, key, value));
 }
 
+void ConfigObject::note_usual_default(std::string_view key, std::string_view value) const {
+  const std::string note = fmt::format("{}{} = {}", path_, key, value);
+  auto& notes = findings_->usual_defaults;
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(note);
+}
+
+void ConfigObject::note_fallback(Keys keys, std::string_view value) const {
+  if (!mentions(keys)) note_usual_default(*keys.begin(), value);
+}
+
 std::int64_t ConfigObject::size(Keys keys, Range range) const {
   const Json* value = find(keys);
   if (value == nullptr) throw missing(keys, "a whole number");
@@ -133,7 +144,9 @@ std::int64_t ConfigObject::size(Keys keys, Range range) const {
 }
 
 std::int64_t ConfigObject::size_or(Keys keys, std::int64_t fallback, Range range) const {
-  return optional_size(keys, range).value_or(fallback);
+  const auto value = optional_size(keys, range);
+  if (!value) note_fallback(keys, std::to_string(fallback));
+  return value.value_or(fallback);
 }
 
 std::optional<std::int64_t> ConfigObject::optional_size(Keys keys, Range range) const {
@@ -155,7 +168,9 @@ double ConfigObject::positive(Keys keys) const {
 }
 
 double ConfigObject::positive_or(Keys keys, double fallback) const {
-  return optional_positive(keys).value_or(fallback);
+  const auto value = optional_positive(keys);
+  if (!value) note_fallback(keys, exact(fallback));
+  return value.value_or(fallback);
 }
 
 std::optional<double> ConfigObject::optional_positive(Keys keys) const {
@@ -172,6 +187,7 @@ double ConfigObject::positive_or_class(Keys keys, double class_default) const {
 
 double ConfigObject::non_negative_or(Keys keys, double fallback) const {
   const Json* value = find(keys);
+  if (value == nullptr) note_fallback(keys, exact(fallback));
   return value == nullptr ? fallback : finite_number(*this, spelling(keys), *value, true);
 }
 
@@ -183,12 +199,14 @@ bool ConfigObject::flag(Keys keys) const {
 
 bool ConfigObject::flag_or(Keys keys, bool fallback) const {
   const Json* value = find(keys);
+  if (value == nullptr) note_fallback(keys, fallback ? "true" : "false");
   return value == nullptr ? fallback : boolean(*this, spelling(keys), *value);
 }
 
 bool ConfigObject::flag_or_class(Keys keys, bool class_default) const {
-  if (find(keys) == nullptr) note_class_default(*keys.begin(), class_default ? "true" : "false");
-  return flag_or(keys, class_default);
+  const Json* value = find(keys);
+  if (value == nullptr) note_class_default(*keys.begin(), class_default ? "true" : "false");
+  return value == nullptr ? class_default : boolean(*this, spelling(keys), *value);
 }
 
 std::string ConfigObject::text(Keys keys) const {
@@ -199,6 +217,7 @@ std::string ConfigObject::text(Keys keys) const {
 
 std::string ConfigObject::text_or(Keys keys, std::string_view fallback) const {
   const Json* value = find(keys);
+  if (value == nullptr) note_fallback(keys, fallback);
   return value == nullptr ? std::string(fallback) : string(*this, spelling(keys), *value);
 }
 

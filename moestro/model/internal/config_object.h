@@ -37,7 +37,9 @@ inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depth
 struct Findings {
   NumberTexts numbers;  // how the file writes them, for messages
   std::vector<std::string> unknown_keys;
+  std::vector<std::string> ignored_keys;    // known not to matter
   std::vector<std::string> class_defaults;  // absent keys with the values assumed
+  std::vector<std::string> usual_defaults;  // the same, where published files omit the key, too
   std::vector<std::string> overrides;
 };
 
@@ -87,8 +89,10 @@ class ConfigObject {
   [[nodiscard]] std::vector<std::int64_t> whole_numbers(Keys keys, Range range) const;
   [[nodiscard]] std::vector<double> positives(Keys keys) const;
 
-  /// Reports that `key` is missing and what is assumed in its place.
+  /// Reports that `key` is missing and what is assumed in its place: with a warning, or, where
+  /// absence is the usual way to say it, in verbose mode only. Fallbacks of *_or are of the latter.
   void note_class_default(std::string_view key, std::string_view value) const;
+  void note_usual_default(std::string_view key, std::string_view value) const;
 
   /// A nested object, or nothing.
   [[nodiscard]] std::optional<ConfigObject> object(std::string_view key) const;
@@ -109,6 +113,7 @@ class ConfigObject {
  private:
   [[nodiscard]] Error missing(Keys keys, std::string_view what) const;
   [[nodiscard]] std::string_view spelling(Keys keys) const;
+  void note_fallback(Keys keys, std::string_view value) const;
 
   const Json* object_;
   std::string file_;

@@ -140,7 +140,9 @@ void note_unknown(const ConfigObject& config, const std::string& key, const KeyL
 
 void find_unknown_keys(const ConfigObject& config) {
   for (const auto& [key, value] : config.json().items()) {
-    if (!contains(model_keys(), key) && !contains(ignored_keys(), key)) {
+    if (contains(ignored_keys(), key)) {
+      config.findings().ignored_keys.push_back(config.path() + key);
+    } else if (!contains(model_keys(), key)) {
       note_unknown(config, key, model_keys());
     }
   }
