@@ -150,8 +150,28 @@ std::optional<TensorLocation> HfFolder::locate(const model::ModelConfig& config,
   return std::nullopt;
 }
 
+std::vector<model::TensorSpec> HfFolder::stored_pieces(const model::ModelConfig& config,
+                                                       const model::TensorSpec& spec) const {
+  if (locate(config, spec)) return {spec};
+  std::vector<model::TensorSpec> pieces = model::expert_pieces(config, spec);
+  const bool has_any = std::any_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
+    return locate(config, piece).has_value();
+  });
+  if (!has_any) return {spec};
+  return pieces;
+}
+
 void HfFolder::read(const model::ModelConfig& config, const model::TensorSpec& spec,
                     std::span<float> out) const {
+  const std::vector<model::TensorSpec> pieces = stored_pieces(config, spec);
+  if (pieces.front().name != spec.name) {
+    for (const model::TensorSpec& piece : pieces) {
+      const auto elements = static_cast<std::size_t>(piece.elements());
+      read(config, piece, out.first(elements));
+      out = out.subspan(elements);
+    }
+    return;
+  }
   const auto place = locate(config, spec);
   const SafetensorsFile& file = file_of(place ? place->name : spec.name);
   require_shape(file.path().string(), file.info(place->name), place->shape);

@@ -50,6 +50,10 @@ class HfFolder {
   /// model::alternative_locations says; nullopt if nowhere.
   [[nodiscard]] std::optional<TensorLocation> locate(const model::ModelConfig& config,
                                                      const model::TensorSpec& spec) const;
+  /// The tensors of the model that hold `spec` together: itself, or the matrices of single experts
+  /// (model::expert_pieces) where the folder has some of those and no stacked tensor.
+  [[nodiscard]] std::vector<model::TensorSpec> stored_pieces(const model::ModelConfig& config,
+                                                             const model::TensorSpec& spec) const;
   /// Reads a tensor of the model as float, in the layout of `spec`. Reading the embedding of a
   /// model with tied embeddings also checks a head that is stored nevertheless.
   /// Shapes: out has spec.elements(). Errors: input, if it is nowhere, has another shape (expected

@@ -154,8 +154,10 @@ VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& c
       report.absent_mtp.push_back(spec.name);
       continue;
     }
-    ++report.expected;
-    verify_tensor(folder, config, spec, report, used);
+    for (const model::TensorSpec& piece : folder.stored_pieces(config, spec)) {
+      ++report.expected;
+      verify_tensor(folder, config, piece, report, used);
+    }
     if (spec.role == model::Role::embedding) verify_twin(folder, config, spec, report);
   }
   classify_rest(folder, config, used, report);

@@ -28,7 +28,7 @@ struct WrongDtype {
 
 struct VerifyReport {
   std::string folder;
-  std::int64_t expected = 0;               // tensors of the model
+  std::int64_t expected = 0;               // tensors of the model, stacked or not as stored
   std::int64_t found = 0;                  // of these: stored once, with their shape, readable
   std::int64_t elements = 0;               // in those found
   std::map<Dtype, std::int64_t> by_dtype;  // tensors found, by stored type

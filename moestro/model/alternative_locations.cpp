@@ -88,4 +88,26 @@ std::vector<AlternativeLocation> alternative_locations(const ModelConfig& config
   return locations;
 }
 
+std::vector<TensorSpec> expert_pieces(const ModelConfig& config, const TensorSpec& spec) {
+  std::vector<TensorSpec> pieces;
+  const bool is_up = spec.role == Role::expert_gate_up;
+  const bool is_down = spec.role == Role::expert_down_stacked;
+  if (config.family != Family::qwen3_5_moe || (!is_up && !is_down)) return pieces;
+  const std::string stem = spec.name.substr(0, spec.name.rfind("experts."));
+  const auto add = [&](int expert, std::string_view matrix, Role role) {
+    TensorSpec piece = spec;
+    piece.name = fmt::format("{}experts.{}.{}.weight", stem, expert, matrix);
+    piece.shape = {is_up ? spec.shape[1] / 2 : spec.shape[1], spec.shape[2]};
+    piece.role = role;
+    piece.expert = expert;
+    pieces.push_back(std::move(piece));
+  };
+  for (int expert = 0; expert < spec.shape[0]; ++expert) {
+    if (is_up) add(expert, "gate_proj", Role::expert_gate);
+    if (is_up) add(expert, "up_proj", Role::expert_up);
+    if (is_down) add(expert, "down_proj", Role::expert_down);
+  }
+  return pieces;
+}
+
 }  // namespace moestro::model

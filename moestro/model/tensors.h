@@ -148,6 +148,12 @@ struct AlternativeLocation {
 [[nodiscard]] std::vector<AlternativeLocation> alternative_locations(const ModelConfig& config,
                                                                      const TensorSpec& spec);
 
+/// The matrices of single experts that a stacked tensor consists of, in the order of its elements,
+/// for families whose files hold experts either way: published Qwen3.5 files stack them,
+/// transformers saves them one by one. Empty for all other tensors.
+[[nodiscard]] std::vector<TensorSpec> expert_pieces(const ModelConfig& config,
+                                                    const TensorSpec& spec);
+
 /// The names of the enumerators, as they are spelled above.
 [[nodiscard]] const char* to_string(Role role);
 [[nodiscard]] const char* to_string(Component component);

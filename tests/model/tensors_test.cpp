@@ -143,6 +143,41 @@ TEST(AlternativeLocations, FollowTheRenamesOfTransformersV5) {
   EXPECT_EQ(plain.first_element, 2 * 1856 * 2688);
 }
 
+TEST(ExpertPieces, OfNestedQwen35AreWhatTransformersSaves) {
+  const ModelConfig config = resolve_model("qwen3.5-35b-a3b").model;
+  const std::string experts = "model.language_model.layers.3.mlp.experts.";
+  int stacked = 0;
+  for (const TensorSpec& spec : tensors(config)) {
+    const std::vector<TensorSpec> pieces = expert_pieces(config, spec);
+    if (pieces.empty()) continue;
+    std::int64_t elements = 0;
+    for (const TensorSpec& piece : pieces) elements += piece.elements();
+    EXPECT_EQ(elements, spec.elements()) << spec.name;
+    ++stacked;
+    if (spec.name == experts + "gate_up_proj") {
+      EXPECT_EQ(pieces.size(), 512U);
+      EXPECT_EQ(pieces[2].name, experts + "1.gate_proj.weight");
+      EXPECT_EQ(pieces[3].name, experts + "1.up_proj.weight");
+      EXPECT_EQ(pieces[3].shape, (std::vector<std::int64_t>{512, 2048}));
+    }
+    if (spec.name == experts + "down_proj") {
+      EXPECT_EQ(pieces.back().name, experts + "255.down_proj.weight");
+      EXPECT_EQ(pieces.back().shape, (std::vector<std::int64_t>{2048, 512}));
+    }
+  }
+  EXPECT_EQ(stacked, 2 * 41);  // 40 layers and one for multi-token prediction
+}
+
+TEST(ExpertPieces, OtherFamiliesHaveNone) {
+  for (const char* name :
+       {"tiny", "gpt-oss-20b", "llama-4-scout-17b-16e", "granite-3.0-1b-a400m"}) {
+    const ModelConfig config = resolve_model(name).model;
+    for (const TensorSpec& spec : tensors(config)) {
+      EXPECT_TRUE(expert_pieces(config, spec).empty()) << name << " " << spec.name;
+    }
+  }
+}
+
 TEST(AlternativeLocations, StayInsideTheirTensor) {
   for (const std::string& name : built_in_models()) {
     const ModelConfig config = resolve_model(name).model;
