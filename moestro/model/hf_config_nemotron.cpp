@@ -167,6 +167,15 @@ void read_prediction(const ConfigObject& config, ModelConfig& model) {
   }
 }
 
+/// Files have these keys whether there are routed blocks or not: looking once means that they are
+/// no keys of other families.
+void look_for_moe_keys(const ConfigObject& config) {
+  for (const char* key : {"moe_intermediate_size", "moe_latent_size", "n_shared_experts",
+                          "moe_shared_expert_intermediate_size"}) {
+    static_cast<void>(config.find({key}));
+  }
+}
+
 /// Whether the model or its prediction layers have such a block.
 template <class Kind>
 bool uses(const ModelConfig& model, Kind kind) {
@@ -191,6 +200,7 @@ ModelConfig read_nemotron_h(const ConfigObject& config) {
     model.attention = read_attention(config, model.hidden, rule);
   }
   if (uses(model, MixerKind::mamba2)) model.mamba2 = read_mamba(config);
+  look_for_moe_keys(config);
   const bool has_ffn = uses(model, FfnKind::dense) || uses(model, FfnKind::moe);
   const bool has_bias = has_ffn && config.flag_or_class({"mlp_bias"}, false);
   if (uses(model, FfnKind::dense)) {

@@ -166,7 +166,9 @@ TEST(HfConfigDefaults, NullSaysWhatAbsenceLeavesOpen) {
 
 TEST(HfConfigDefaults, VerboseModeNamesWhatIsPassedOver) {
   set_log_level(LogLevel::verbose);
-  const std::string mixtral = warning_of(model_json("mixtral-8x7b"));
+  Json foreign = model_json("mixtral-8x7b");
+  foreign["no_rope_layer_interval"] = 4;  // of Llama 4
+  const std::string mixtral = warning_of(foreign);
   const std::string llama = warning_of(model_json("llama-4-scout-17b-16e"));
   set_log_level(LogLevel::quiet);
   Json odd = model_json("tiny");
@@ -176,6 +178,8 @@ TEST(HfConfigDefaults, VerboseModeNamesWhatIsPassedOver) {
   set_log_level(LogLevel::info);
   EXPECT_THAT(mixtral, HasSubstr("config.json: keys that do not matter here: "));
   EXPECT_THAT(mixtral, HasSubstr("output_router_logits"));
+  EXPECT_THAT(mixtral, HasSubstr("no_rope_layer_interval\n"));
+  EXPECT_EQ(mixtral.find("intermediate_size"), std::string::npos);
   EXPECT_THAT(mixtral, HasSubstr("config.json: keys absent, in their usual meaning: "));
   EXPECT_THAT(mixtral, HasSubstr("head_dim = hidden_size / num_attention_heads = 128"));
   EXPECT_THAT(llama, HasSubstr("text_config.no_rope_layer_interval = 4"));

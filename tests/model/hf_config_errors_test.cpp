@@ -193,6 +193,26 @@ TEST(HfConfigErrors, UnknownKeysWarnOnceWithTheNearest) {
   EXPECT_THAT(error_of(json, {.strict = true}), HasSubstr("num_experts_per_tok"));
 }
 
+TEST(HfConfigErrors, KeysThatShapeOtherFamiliesWarn) {
+  Json json = model_json("mixtral-8x7b");
+  json["n_shared_experts"] = 2;
+  json["q_lora_rank"] = nullptr;
+  json["moe_layers"] = Json::array();
+  json["num_nextn_predict_layers"] = 0;
+  json["lm_head_bias"] = false;
+  ::testing::internal::CaptureStderr();
+  static_cast<void>(parse_model(json));
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      "warning: config.json: ignoring keys that mean nothing here: n_shared_experts (a key of "
+      "other families)\n");
+  EXPECT_THAT(error_of(json, {.strict = true}), HasSubstr("n_shared_experts"));
+  Json mamba = model_json("nemotron-3-nano-30b-a3b");
+  mamba["hybrid_override_pattern"] = "M*";
+  mamba["num_hidden_layers"] = 2;
+  EXPECT_NO_THROW(static_cast<void>(testing::parse(mamba, {.strict = true})));
+}
+
 TEST(HfConfigErrors, ClassDefaultsWarnOnceAndAreStrictErrors) {
   Json json = model_json("tiny");
   json.erase("rope_theta");

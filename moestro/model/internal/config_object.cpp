@@ -94,6 +94,7 @@ const Json* ConfigObject::find(Keys keys) const {
   const Json* found = nullptr;
   std::string_view found_key;
   for (const std::string_view key : keys) {
+    findings_->asked_keys.insert(fmt::format("{}{}", path_, key));
     const auto entry = object_->find(key);
     if (entry == object_->end() || entry->is_null()) continue;
     if (found == nullptr) {

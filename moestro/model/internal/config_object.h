@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,7 +38,8 @@ inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depth
 struct Findings {
   NumberTexts numbers;  // how the file writes them, for messages
   std::vector<std::string> unknown_keys;
-  std::vector<std::string> ignored_keys;    // known not to matter
+  std::set<std::string> asked_keys;         // all that the family's reader looked for
+  std::vector<std::string> ignored_keys;    // known not to matter, to this family or at all
   std::vector<std::string> class_defaults;  // absent keys with the values assumed
   std::vector<std::string> usual_defaults;  // the same, where published files omit the key, too
   std::vector<std::string> overrides;

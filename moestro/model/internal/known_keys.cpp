@@ -98,6 +98,34 @@ const KeyList& ignored_keys() {
   return keys;
 }
 
+/// Keys that give a model of some family layers or parameters: worth a word in a file of a family
+/// that has no such thing.
+const KeyList& shaping_keys() {
+  static const KeyList keys = {"first_k_dense_replace",
+                               "full_attention_interval",
+                               "hybrid_override_pattern",
+                               "interleave_moe_layer_step",
+                               "kv_lora_rank",
+                               "layers_block_type",
+                               "lm_head_bias",
+                               "moe_intermediate_size",
+                               "moe_latent_size",
+                               "moe_layers",
+                               "moe_shared_expert_intermediate_size",
+                               "mtp_num_hidden_layers",
+                               "n_shared_experts",
+                               "num_mtp_layers",
+                               "num_nextn_predict_layers",
+                               "q_lora_rank",
+                               "shared_expert_intermediate_size"};
+  return keys;
+}
+
+/// null, false, 0 and [] say that there is nothing.
+bool says_nothing(const Json& value) {
+  return value.empty() || value == false || value == 0;
+}
+
 const KeyList& rope_keys() {
   static const KeyList keys = {"attention_factor",
                                "beta_fast",
@@ -140,10 +168,16 @@ void note_unknown(const ConfigObject& config, const std::string& key, const KeyL
 
 void find_unknown_keys(const ConfigObject& config) {
   for (const auto& [key, value] : config.json().items()) {
-    if (contains(ignored_keys(), key)) {
-      config.findings().ignored_keys.push_back(config.path() + key);
-    } else if (!contains(model_keys(), key)) {
+    const bool matters_to_some = contains(model_keys(), key);
+    if (!matters_to_some && !contains(ignored_keys(), key)) {
       note_unknown(config, key, model_keys());
+    } else if (config.findings().asked_keys.contains(config.path() + key)) {
+      continue;
+    } else if (contains(shaping_keys(), key) && !says_nothing(value)) {
+      config.findings().unknown_keys.push_back(
+          fmt::format("{}{} (a key of other families)", config.path(), key));
+    } else {
+      config.findings().ignored_keys.push_back(config.path() + key);
     }
   }
 }
@@ -162,6 +196,7 @@ void check_outer_keys(const ConfigObject& root, const ConfigObject& text) {
   for (const auto& [key, value] : root.json().items()) {
     if (value.is_null() || !contains(model_keys(), key) || contains(own_keys, key)) continue;
     const Json* inner = text.find({key});
+    root.findings().asked_keys.insert(key);
     if (inner == nullptr) {
       root.findings().unknown_keys.push_back(fmt::format("{} (it belongs into text_config)", key));
     } else if (*inner != value) {
