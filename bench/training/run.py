@@ -159,7 +159,7 @@ def scaling_rows(threads, steps):
         result = ours(folder, "f32", threads, steps)
         rate = 8192 / statistics.median(result["step_seconds"][WARM_UP:])
         lines.append(f"| {seq} | {experts} | {rate:.0f} | {result['flops_per_token'] / 1e6:.1f} | "
-
+                     f"{share_of_peak([result]):.0%} | "
                      f"{result['peak_above_static_bytes'] / 2**20:.0f} |")
     return lines
 
