@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -71,13 +72,6 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   return step;
 }
 
-bool is_whole(const fs::path& folder) {
-  std::error_code unreadable;  // counts as absent
-  const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
-  return has(kStateFile) && has("config.json") && has(kOptimizerFile) &&
-         (has("model.safetensors") || has("model.safetensors.index.json"));
-}
-
 /// The folders of a run's folder; none if it does not exist.
 std::vector<fs::path> folders_in(const fs::path& root) {
   std::vector<fs::path> folders;
@@ -90,15 +84,6 @@ std::vector<fs::path> folders_in(const fs::path& root) {
     throw io_error(root.string(), "cannot read the folder: {}", error.code().message());
   }
   return folders;
-}
-
-/// Step folders by step.
-std::map<std::int64_t, fs::path> step_folders(const fs::path& root) {
-  std::map<std::int64_t, fs::path> steps;
-  for (const fs::path& folder : folders_in(root)) {
-    if (const auto step = step_of(folder.filename().string())) steps[*step] = folder;
-  }
-  return steps;
 }
 
 }  // namespace
@@ -153,11 +138,31 @@ fs::path step_folder(const fs::path& root, std::int64_t step) {
   return root / fmt::format("{}{:06}", kStepPrefix, step);
 }
 
+std::vector<fs::path> step_folders(const fs::path& root) {
+  std::map<std::int64_t, fs::path, std::greater<>> steps;
+  for (const fs::path& folder : folders_in(root)) {
+    if (const auto step = step_of(folder.filename().string())) steps[*step] = folder;
+  }
+  std::vector<fs::path> folders;
+  for (const auto& [step, folder] : steps) folders.push_back(folder);
+  return folders;
+}
+
+std::string missing_file(const fs::path& folder) {
+  std::error_code unreadable;  // counts as absent
+  const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
+  for (const char* name : {kStateFile, "config.json", kOptimizerFile}) {
+    if (!has(name)) return name;
+  }
+  const bool has_weights = has("model.safetensors") || has("model.safetensors.index.json");
+  return has_weights ? "" : "model.safetensors";
+}
+
 std::optional<fs::path> find_newest_checkpoint(const fs::path& root) {
-  const auto steps = step_folders(root);
-  for (auto newest = steps.rbegin(); newest != steps.rend(); ++newest) {
-    if (is_whole(newest->second)) return newest->second;
-    log_warning("{} lacks files of a checkpoint; passing it over", newest->second.string());
+  for (const fs::path& folder : step_folders(root)) {
+    const std::string missing = missing_file(folder);
+    if (missing.empty()) return folder;
+    log_warning("{} lacks {}; passing it over", folder.string(), missing);
   }
   return std::nullopt;
 }
@@ -170,9 +175,8 @@ void prune_checkpoints(const fs::path& root, std::int64_t keep) {
     if (is_partial(folder) && is_ours) remove_checkpoint(folder);
   }
   std::int64_t kept = 0;
-  const auto steps = step_folders(root);
-  for (auto newest = steps.rbegin(); newest != steps.rend(); ++newest) {
-    if (is_whole(newest->second) && ++kept > keep) remove_checkpoint(newest->second);
+  for (const fs::path& folder : step_folders(root)) {
+    if (missing_file(folder).empty() && ++kept > keep) remove_checkpoint(folder);
   }
 }
 

@@ -4,7 +4,7 @@
 // A run keeps them as step-000100, step-000200, ... in one folder.
 //
 //   save_training_checkpoint(step_folder(root, step), config_json, state, {specs, weights, m, v});
-//   if (auto newest = find_newest_checkpoint(root)) Json state = read_training_state(*newest);
+//   for (const auto& folder : step_folders(root)) Json state = read_training_state(folder);
 
 #include <cstdint>
 #include <filesystem>
@@ -55,9 +55,15 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 [[nodiscard]] std::filesystem::path step_folder(const std::filesystem::path& root,
                                                 std::int64_t step);
 
-/// The step folder of the highest step that holds all files of a checkpoint; nullopt if there is
-/// none. Folders that are still being written are not looked at; others that lack a file are
-/// passed over with a warning. Errors: io, if the folder cannot be read.
+/// The step folders of a run's folder, highest step first, complete or not; none if it does not
+/// exist. Folders that are still being written are not among them. Errors: io.
+[[nodiscard]] std::vector<std::filesystem::path> step_folders(const std::filesystem::path& root);
+
+/// The name of a file of a checkpoint that the folder lacks, or empty.
+[[nodiscard]] std::string missing_file(const std::filesystem::path& folder);
+
+/// The step folder of the highest step that lacks no file; nullopt if there is none. Those passed
+/// over are named in a warning. Errors: as step_folders.
 [[nodiscard]] std::optional<std::filesystem::path> find_newest_checkpoint(
     const std::filesystem::path& root);
 

@@ -8,6 +8,8 @@
 
 #include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
+#include "moestro/core/log.h"
+#include "moestro/core/text.h"
 #include "moestro/layers/weights.h"
 
 namespace moestro::runtime {
@@ -61,21 +63,71 @@ void check_identity(const Json& state, const DataIdentity& identity, const std::
   }
 }
 
-void check_model(const std::filesystem::path& folder, const LoadedModel& model) {
-  const model::HfConfig stored = model::read_hf_config(folder);
+void check_model(const model::HfConfig& stored, const LoadedModel& model,
+                 const std::string& where) {
   if (parse_json(stored.json, stored.source) !=
       parse_json(model.source.json, model.source.source)) {
-    throw input_error(folder.string(),
+    throw input_error(where,
                       "the checkpoint is of another model than {}; use another "
                       "checkpoint.folder, or checkpoint.resume = false",
                       model.source.source);
   }
 }
 
-Progress progress_of(const Json& state, const std::string& where) {
-  return {.step = state.at("step").get<std::int64_t>(),
-          .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
-          .position = data::position_from_json(state.value("position", Json()), where)};
+/// The small files of a checkpoint, which say whether it belongs to this run.
+struct Description {
+  Json state;
+  Progress progress;
+  model::HfConfig config;
+};
+
+Description read_description(const std::filesystem::path& folder) {
+  const std::string missing = checkpoint::missing_file(folder);
+  if (!missing.empty()) throw input_error(folder.string(), "expected a file {}, got none", missing);
+  Description description{.state = checkpoint::read_training_state(folder)};
+  const Json& state = description.state;
+  description.progress = {
+      .step = state.at("step").get<std::int64_t>(),
+      .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
+      .position = data::position_from_json(state.value("position", Json()), folder.string())};
+  description.config = model::read_hf_config(folder);
+  return description;
+}
+
+void load_tensors(const std::filesystem::path& folder, LoadedModel& model, Optimizer& optimizer) {
+  load_weights(folder, model.decoder);
+  const checkpoint::SafetensorsFile file(folder / checkpoint::kOptimizerFile);
+  std::vector<model::TensorSpec> order;
+  const StoredTensors stored = stored_tensors(model, optimizer, order);
+  for (const auto& [name, tensor] : stored) {
+    if (tensor.moments == nullptr) continue;
+    checkpoint::read_moments(file, tensor.binding.spec,
+                             piece(tensor.moments->first, tensor.binding),
+                             piece(tensor.moments->second, tensor.binding));
+  }
+}
+
+/// What is wrong with a checkpoint that `read` reads, without what the reader advises; empty if
+/// nothing is.
+template <class Read>
+std::string damage_found_by(Read read) {
+  try {
+    read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    const std::string message = error.what();
+    return message.substr(0, message.rfind("; "));
+  }
+  return "";
+}
+
+[[noreturn]] void refuse_all(const std::string& root, const std::vector<std::string>& damaged,
+                             const std::string& newest_problem) {
+  throw input_error(root,
+                    "expected a checkpoint to resume from, got damaged ones only, the newest "
+                    "because of {}; move or delete {}, or set checkpoint.resume = false, to start "
+                    "from the beginning",
+                    newest_problem, join(damaged, ", "));
 }
 
 }  // namespace
@@ -113,26 +165,33 @@ std::string save_checkpoint(const std::string& root, const DataIdentity& identit
   return folder.string();
 }
 
-std::optional<Progress> load_newest_checkpoint(const std::string& folder,
-                                               const DataIdentity& identity, LoadedModel& model,
-                                               Optimizer& optimizer) {
-  const auto newest = checkpoint::find_newest_checkpoint(folder);
-  if (!newest) return std::nullopt;
-  const std::string where = newest->string();
-  const Json state = checkpoint::read_training_state(*newest);
-  check_identity(state, identity, where);
-  check_model(*newest, model);
-  load_weights(*newest, model.decoder);
-  const checkpoint::SafetensorsFile file(*newest / checkpoint::kOptimizerFile);
-  std::vector<model::TensorSpec> order;
-  const StoredTensors stored = stored_tensors(model, optimizer, order);
-  for (const auto& [name, tensor] : stored) {
-    if (tensor.moments == nullptr) continue;
-    checkpoint::read_moments(file, tensor.binding.spec,
-                             piece(tensor.moments->first, tensor.binding),
-                             piece(tensor.moments->second, tensor.binding));
+std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
+                                                 const DataIdentity& identity, LoadedModel& model,
+                                                 Optimizer& optimizer) {
+  Resumption found;
+  std::vector<std::string> problems;
+  for (const std::filesystem::path& step : checkpoint::step_folders(folder)) {
+    found.folder = step.string();
+    Description description;
+    std::string problem = damage_found_by([&] { description = read_description(step); });
+    if (problem.empty()) {
+      check_identity(description.state, identity, found.folder);
+      check_model(description.config, model, found.folder);
+      problem = damage_found_by([&] { load_tensors(step, model, optimizer); });
+    }
+    if (problem.empty()) {
+      for (std::size_t i = 0; i < problems.size(); ++i) {
+        log_warning("{} is damaged: {}; it is passed over and stays until its step is saved again",
+                    found.damaged[i], problems[i]);
+      }
+      found.progress = description.progress;
+      return found;
+    }
+    found.damaged.push_back(found.folder);
+    problems.push_back(problem);
   }
-  return progress_of(state, where);
+  if (!problems.empty()) refuse_all(folder, found.damaged, problems.front());
+  return std::nullopt;
 }
 
 }  // namespace moestro::runtime

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "moestro/data/batches.h"
 #include "moestro/runtime/model_loading.h"
@@ -37,11 +38,20 @@ struct DataIdentity {
                                           const Progress& progress, LoadedModel& model,
                                           Optimizer& optimizer);
 
-/// Loads the newest complete checkpoint of `folder` into the model and optimizer; nullopt if there
-/// is none. Errors: input, if it is of another model or of other data, or cannot be read.
-[[nodiscard]] std::optional<Progress> load_newest_checkpoint(const std::string& folder,
-                                                             const DataIdentity& identity,
-                                                             LoadedModel& model,
-                                                             Optimizer& optimizer);
+/// Where a run goes on.
+struct Resumption {
+  std::string folder;  // the checkpoint that was loaded
+  Progress progress;
+  std::vector<std::string> damaged;  // newer checkpoints, which could not be read
+};
+
+/// Loads the newest checkpoint of `folder` that can be read into the model and optimizer; nullopt
+/// if there is none at all. Damaged ones are named in a warning each, with what is wrong.
+/// Errors: input, if the checkpoint is of another model or of other data, or if all are damaged;
+/// io, if the system refuses.
+[[nodiscard]] std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
+                                                               const DataIdentity& identity,
+                                                               LoadedModel& model,
+                                                               Optimizer& optimizer);
 
 }  // namespace moestro::runtime

@@ -42,6 +42,7 @@ struct Run {
   StepPlan plan;
   RunReport report;
   std::int64_t tokens_seen = 0;
+  std::vector<std::string> damaged_checkpoints;  // passed over when resuming
 };
 
 StepPlan plan_of(const RunConfig& config, const Compute& compute) {
@@ -156,13 +157,15 @@ void resume(Run& run) {
   const auto found =
       load_newest_checkpoint(section.folder, identity_of(run), run.model, run.optimizer);
   if (!found) return;
-  if (found->step >= run.config.train.steps) {
+  const Progress& progress = found->progress;
+  if (progress.step >= run.config.train.steps) {
     log_warning("{} is at step {} already; raise train.steps (now {}) to go on", section.folder,
-                found->step, run.config.train.steps);
+                progress.step, run.config.train.steps);
   }
-  run.batches->seek(found->position, section.folder);
-  run.tokens_seen = found->tokens_seen;
-  run.report.first_step = found->step + 1;
+  run.batches->seek(progress.position, found->folder);
+  run.tokens_seen = progress.tokens_seen;
+  run.report.first_step = progress.step + 1;
+  run.damaged_checkpoints = found->damaged;
 }
 
 std::optional<float> validate(Run& run) {
@@ -203,6 +206,9 @@ void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& res
       {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
       run.model, run.optimizer);
   if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint);
+  if (std::erase(run.damaged_checkpoints, result.checkpoint) > 0) {
+    log_warning("{} replaces the damaged checkpoint of that step", result.checkpoint);
+  }
 }
 
 std::string sample(Run& run) {

@@ -126,6 +126,30 @@ TEST(FindNewestCheckpoint, TakesTheHighestCompleteStep) {
   EXPECT_EQ(find_newest_checkpoint(root.path()), root.path() / "step-000200");
 }
 
+TEST(StepFolders, AreListedFromTheHighestStepWhetherCompleteOrNot) {
+  const test::TemporaryFolder root;
+  EXPECT_THAT(step_folders(root.path() / "absent"), testing::IsEmpty());
+  for (const int step : {9, 1000000, 200}) save(root.path(), step);
+  fs::create_directories(root.path() / "step-000300");
+  fs::create_directories(root.path() / "step-000400.partial");
+  EXPECT_THAT(step_folders(root.path()),
+              testing::ElementsAre(root.path() / "step-1000000", root.path() / "step-000300",
+                                   root.path() / "step-000200", root.path() / "step-000009"));
+}
+
+TEST(MissingFile, NamesWhatACheckpointLacks) {
+  const test::TemporaryFolder root;
+  save(root.path(), 1);
+  const fs::path folder = root.path() / "step-000001";
+  EXPECT_EQ(missing_file(folder), "");
+  fs::rename(folder / "model.safetensors", folder / "model.safetensors.index.json");
+  EXPECT_EQ(missing_file(folder), "") << "shards";
+  fs::remove(folder / "model.safetensors.index.json");
+  EXPECT_EQ(missing_file(folder), "model.safetensors");
+  fs::remove(folder / "config.json");
+  EXPECT_EQ(missing_file(folder), "config.json");
+}
+
 TEST(PruneCheckpoints, KeepsTheNewestAndRemovesHalfWrittenOnes) {
   const test::TemporaryFolder root;
   for (const int step : {1, 2, 3, 4}) save(root.path(), step);

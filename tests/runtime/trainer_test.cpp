@@ -1,7 +1,9 @@
 #include "moestro/runtime/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -13,6 +15,8 @@
 
 namespace moestro::runtime {
 namespace {
+
+using ::testing::HasSubstr;
 
 class Trainer : public testing::Test {
  protected:
@@ -91,6 +95,22 @@ TEST_F(Trainer, ResumedRunEqualsAnUninterruptedOne) {
   const Losses rest = train_and_collect(config_);
   losses.insert(losses.end(), rest.steps.begin(), rest.steps.end());
   EXPECT_EQ(losses, whole.steps);
+}
+
+TEST_F(Trainer, GoesOnFromBeforeADamagedCheckpointAndReplacesIt) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 2;
+  const Losses whole = train_and_collect(config_);
+  const auto weights = std::filesystem::path(whole.result.checkpoint) / "model.safetensors";
+  std::filesystem::resize_file(weights, std::filesystem::file_size(weights) - 5);
+  testing::internal::CaptureStderr();
+  const Losses rest = train_and_collect(config_);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(rest.steps, std::vector<float>(whole.steps.begin() + 4, whole.steps.end()));
+  EXPECT_THAT(log, HasSubstr("step-000006 is damaged: ["));
+  EXPECT_THAT(log, HasSubstr("step-000006 replaces the damaged checkpoint"));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
+  EXPECT_EQ(train_and_collect(config_).steps.size(), 0U) << "it is whole again";
 }
 
 TEST_F(Trainer, RefusesACheckpointOfOtherDataOrModel) {

@@ -1,0 +1,124 @@
+#include "moestro/runtime/checkpoints.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+
+#include "moestro/core/error.h"
+#include "moestro/layers/weights.h"
+#include "moestro/runtime/decoder.h"
+#include "tests/runtime/training_test_support.h"
+
+namespace moestro::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// A way in which a file of a checkpoint may be damaged.
+struct Damage {
+  const char* file;
+  const char* how;  // "gone", "cut" or "empty"
+};
+
+void inflict(const Damage& damage, const fs::path& folder) {
+  const fs::path path = folder / damage.file;
+  const std::string how = damage.how;
+  if (how == "gone") {
+    fs::remove(path);
+  } else {
+    fs::resize_file(path, how == "cut" ? fs::file_size(path) - 5 : 0);
+  }
+}
+
+/// A model with checkpoints of steps 2 and 4.
+class Checkpoints : public testing::Test {
+ protected:
+  Checkpoints() {
+    prepare_for_training(model_.decoder, at::kFloat);
+    optimizer_ = make_optimizer(config_.optimizer, 4, layers::parameters(model_.decoder.weights));
+    for (const std::int64_t step : {2, 4}) {
+      static_cast<void>(save_checkpoint(root_.string(), identity_,
+                                        {.step = step, .tokens_seen = 9, .position = {}}, model_,
+                                        optimizer_));
+    }
+  }
+  std::optional<Resumption> load() {
+    testing::internal::CaptureStderr();
+    const auto found = load_newest_checkpoint(root_.string(), identity_, model_, optimizer_);
+    log_ = testing::internal::GetCapturedStderr();
+    return found;
+  }
+
+  test::TemporaryFolder folder_;
+  RunConfig config_ = tiny_run(folder_.path());
+  fs::path root_ = folder_.path() / "checkpoints";
+  DataIdentity identity_ = {
+      .seq_len = 1, .seed = 2, .tokenizer = "byte", .fingerprint = "of the text"};
+  LoadedModel model_ = load_model(config_.model);
+  Optimizer optimizer_;
+  std::string log_;
+};
+
+TEST_F(Checkpoints, TheNewestIsLoaded) {
+  const auto found = load();
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->folder, (root_ / "step-000004").string());
+  EXPECT_EQ(found->progress.step, 4);
+  EXPECT_EQ(log_, "");
+}
+
+TEST_F(Checkpoints, ADamagedOneIsPassedOverWithOneWarningAndStays) {
+  fs::copy(root_, folder_.path() / "whole", fs::copy_options::recursive);
+  for (const Damage& damage : {Damage{"model.safetensors", "cut"},
+                               {"model.safetensors", "gone"},
+                               {"optimizer.safetensors", "cut"},
+                               {"optimizer.safetensors", "empty"},
+                               {"config.json", "cut"},
+                               {"config.json", "gone"},
+                               {"trainer.json", "cut"},
+                               {"trainer.json", "gone"}}) {
+    SCOPED_TRACE(std::string(damage.file) + " " + damage.how);
+    fs::remove_all(root_);
+    fs::copy(folder_.path() / "whole", root_, fs::copy_options::recursive);
+    const std::string newest = (root_ / "step-000004").string();
+    inflict(damage, newest);
+    const auto found = load();
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->progress.step, 2);
+    EXPECT_THAT(found->damaged, ElementsAre(newest));
+    EXPECT_THAT(log_, HasSubstr("warning: " + newest + " is damaged: ["));
+    EXPECT_THAT(log_, HasSubstr(damage.file));
+    EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
+    EXPECT_TRUE(fs::exists(newest));
+  }
+}
+
+TEST_F(Checkpoints, ARunNeverStartsOverBecauseAllAreDamaged) {
+  inflict({"optimizer.safetensors", "cut"}, root_ / "step-000002");
+  inflict({"trainer.json", "gone"}, root_ / "step-000004");
+  try {
+    static_cast<void>(load());
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    static_cast<void>(testing::internal::GetCapturedStderr());
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_THAT(error.what(), HasSubstr("expected a file trainer.json, got none"));
+    EXPECT_THAT(error.what(),
+                HasSubstr((root_ / "step-000004").string() + ", " +
+                          (root_ / "step-000002").string() + ", or set checkpoint.resume = false"));
+  }
+}
+
+TEST_F(Checkpoints, AWholeOneOfAnotherRunIsAnErrorNotDamage) {
+  identity_.seed = 3;
+  EXPECT_THROW(static_cast<void>(load()), Error);
+  static_cast<void>(testing::internal::GetCapturedStderr());
+}
+
+}  // namespace
+}  // namespace moestro::runtime
