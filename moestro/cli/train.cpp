@@ -41,10 +41,12 @@ struct Audience {
   bool shows_progress = true;
 };
 
-runtime::TrainHooks hooks_of(Audience& audience, const std::string& metrics_path) {
+runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& config) {
   runtime::TrainHooks hooks;
-  hooks.on_start = [&audience, metrics_path](const runtime::RunReport& run) {
+  hooks.on_start = [&audience, metrics_path = config.output.metrics,
+                    steps = config.train.steps](const runtime::RunReport& run) {
     audience.run = run;
+    if (run.first_step > steps) return;  // nothing is left to do: metrics stay as they are
     if (!metrics_path.empty()) {
       audience.metrics = std::make_unique<MetricsWriter>(metrics_path, run.first_step);
     }
@@ -71,7 +73,7 @@ int train(const Arguments& arguments) {
   Audience audience{.progress = Progress(error_screen(), config.train.steps),
                     .shows_progress = !parsed.common.quiet};
   const InterruptGuard interrupt(!config.checkpoint.folder.empty());
-  runtime::TrainHooks hooks = hooks_of(audience, config.output.metrics);
+  runtime::TrainHooks hooks = hooks_of(audience, config);
   hooks.stop = &interrupt.stop();
   const runtime::TrainResult result = runtime::train(config, hooks);
   audience.progress.finish();

@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 
 #include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "moestro/cli/progress.h"
 #include "moestro/core/text.h"
@@ -21,9 +21,20 @@ double mfu(const runtime::RunReport& run, const RunTotals& totals) {
   return rate(rate(totals.flops, totals.seconds), run.gemm_peak_flops_per_second);
 }
 
-/// The shortest decimal text of a float, read as a double: prints as the float would.
-double widened(float value) {
-  return std::isfinite(value) ? std::stod(exact(value)) : std::numeric_limits<double>::quiet_NaN();
+/// The shortest decimal text of a float, read as a double: prints as the float would. Null where
+/// there is no number.
+Json widened(const std::optional<float>& value) {
+  return value && std::isfinite(*value) ? Json(std::stod(exact(*value))) : Json();
+}
+
+std::string steps_text(const runtime::RunReport& run, const runtime::TrainResult& result,
+                       const RunTotals& totals) {
+  return fmt::format("{} {} steps, {} tokens in {}: {:.0f} tokens/s, {}, MFU {:.1f} %\n",
+                     result.interrupted ? "interrupted after" : "trained", result.steps,
+                     with_thousands(totals.tokens), duration_text(totals.seconds),
+                     rate(static_cast<double>(totals.tokens), totals.seconds),
+                     to_string(FlopsPerSecond(rate(totals.flops, totals.seconds))),
+                     mfu(run, totals) * 100.0);
 }
 
 /// Generated text may hold any bytes: control characters must not reach the terminal.
@@ -43,19 +54,18 @@ void add(RunTotals& totals, const runtime::StepReport& step) {
 
 std::string summary_text(const runtime::RunReport& run, const runtime::TrainResult& result,
                          const RunTotals& totals) {
-  std::string text = fmt::format(
-      "{} {} steps, {} tokens in {}: {:.0f} tokens/s, {}, MFU {:.1f} %\n",
-      result.interrupted ? "interrupted after" : "trained", result.steps,
-      with_thousands(totals.tokens), duration_text(totals.seconds),
-      rate(static_cast<double>(totals.tokens), totals.seconds),
-      to_string(FlopsPerSecond(rate(totals.flops, totals.seconds))), mfu(run, totals) * 100.0);
-  text += fmt::format("training loss    {:.4f} nats per token\n", result.final_loss);
+  std::string text = result.steps > 0 ? steps_text(run, result, totals) : "trained no steps\n";
+  if (result.final_loss) {
+    text += fmt::format("training loss    {:.4f} nats per token\n", *result.final_loss);
+  }
   if (result.validation_loss) {
     text += fmt::format("validation loss  {:.4f}; unigram entropy of that text {:.4f}\n",
                         *result.validation_loss, run.unigram_entropy);
   }
   if (!result.checkpoint.empty()) text += fmt::format("checkpoint       {}\n", result.checkpoint);
-  text += fmt::format("peak memory      {}\n", to_string(Bytes(result.peak_rss_bytes)));
+  if (result.steps > 0) {
+    text += fmt::format("peak memory      {}\n", to_string(Bytes(result.peak_rss_bytes)));
+  }
   if (!result.sample.empty()) text += fmt::format("sample:\n{}\n", safe_lines(result.sample));
   return text;
 }
@@ -68,9 +78,8 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
                {"first_step", run.first_step},
                {"steps", result.steps},
                {"final_loss", widened(result.final_loss)},
-               {"validation_loss", nullptr},
+               {"validation_loss", widened(result.validation_loss)},
                {"unigram_entropy", run.unigram_entropy}};
-  if (result.validation_loss) json["validation_loss"] = widened(*result.validation_loss);
   json["tokens"] = totals.tokens;
   json["tokens_per_second"] = rate(static_cast<double>(totals.tokens), totals.seconds);
   json["flops_per_second"] = rate(totals.flops, totals.seconds);

@@ -151,21 +151,19 @@ DataIdentity identity_of(const Run& run) {
           .fingerprint = fingerprint(run.data.training)};
 }
 
-void resume(Run& run) {
+/// Returns the folder of the checkpoint it resumes from, or empty.
+std::string resume(Run& run) {
   const CheckpointSection& section = run.config.checkpoint;
-  if (section.folder.empty() || !section.resume) return;
+  if (section.folder.empty() || !section.resume) return "";
   const auto found =
       load_newest_checkpoint(section.folder, identity_of(run), run.model, run.optimizer);
-  if (!found) return;
+  if (!found) return "";
   const Progress& progress = found->progress;
-  if (progress.step >= run.config.train.steps) {
-    log_warning("{} is at step {} already; raise train.steps (now {}) to go on", section.folder,
-                progress.step, run.config.train.steps);
-  }
   run.batches->seek(progress.position, found->folder);
   run.tokens_seen = progress.tokens_seen;
   run.report.first_step = progress.step + 1;
   run.damaged_checkpoints = found->damaged;
+  return found->folder;
 }
 
 std::optional<float> validate(Run& run) {
@@ -240,10 +238,15 @@ bool is_available() {
 
 TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
   Run run = set_up(config);
-  resume(run);
-  if (hooks.on_start) hooks.on_start(run.report);
   TrainResult result;
+  result.checkpoint = resume(run);
+  if (hooks.on_start) hooks.on_start(run.report);
   const std::int64_t steps = config.train.steps;
+  if (run.report.first_step > steps) {
+    log_warning("nothing is left to do: {} is at step {}; raise train.steps (now {}) to go on",
+                result.checkpoint, run.report.first_step - 1, steps);
+    return result;
+  }
   for (std::int64_t step = run.report.first_step; step <= steps && !result.interrupted; ++step) {
     StepReport report = run_step(run, step);
     result.interrupted = hooks.stop != nullptr && hooks.stop->load();

@@ -52,12 +52,12 @@ struct RunReport {
   double gemm_peak_flops_per_second = 0.0;  // measured now, this dtype and thread count
   int threads = 1;
   std::string dtype;            // what is computed in, after any fallback
-  std::int64_t first_step = 1;  // > 1 when resumed
+  std::int64_t first_step = 1;  // > 1 when resumed; > train.steps: nothing is left to do
 };
 
 struct TrainResult {
-  std::int64_t steps = 0;  // done in this run
-  float final_loss = 0.0F;
+  std::int64_t steps = 0;           // done in this run
+  std::optional<float> final_loss;  // of the last of them
   std::optional<float> validation_loss;
   bool interrupted = false;  // by `stop`
   std::string checkpoint;    // folder of the last checkpoint, empty if none
@@ -72,7 +72,8 @@ struct TrainHooks {
   const std::atomic<bool>* stop = nullptr;  // set: finish the step, save, return
 };
 
-/// Runs what `config` says. Errors: input for anything the user can fix, io for disks.
+/// Runs what `config` says. A run whose steps are done already does nothing but say so.
+/// Errors: input for anything the user can fix, io for disks.
 [[nodiscard]] TrainResult train(const RunConfig& config, const TrainHooks& hooks);
 
 }  // namespace moestro::runtime

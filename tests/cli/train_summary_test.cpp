@@ -57,13 +57,22 @@ TEST(Summary, PrintsLossesAsTheFloatsTheyAre) {
   EXPECT_EQ(summary_json(r.run, r.result, r.totals)["final_loss"].dump(), "2.3");
 }
 
-TEST(Summary, CopesWithARunOfNoSteps) {
+TEST(Summary, ClaimsNoLossForARunOfNoSteps) {
   FinishedRun r;
-  r.result.final_loss = std::numeric_limits<float>::quiet_NaN();
+  r.result.checkpoint = "run/step-000003";
   const Json json = summary_json(r.run, r.result, r.totals);
+  EXPECT_EQ(json["steps"], 0);
   EXPECT_EQ(json["tokens_per_second"], 0.0);
   EXPECT_EQ(json["final_loss"].dump(), "null");
   EXPECT_TRUE(json["validation_loss"].is_null());
+  EXPECT_EQ(summary_text(r.run, r.result, r.totals),
+            "trained no steps\ncheckpoint       run/step-000003\n");
+}
+
+TEST(Summary, WritesNullForALossThatIsNoNumber) {
+  FinishedRun r = sample_run();
+  r.result.final_loss = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(summary_json(r.run, r.result, r.totals)["final_loss"].dump(), "null");
 }
 
 TEST(Summary, KeepsControlCharactersOfTheSampleFromTheTerminal) {

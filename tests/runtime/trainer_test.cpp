@@ -113,6 +113,21 @@ TEST_F(Trainer, GoesOnFromBeforeADamagedCheckpointAndReplacesIt) {
   EXPECT_EQ(train_and_collect(config_).steps.size(), 0U) << "it is whole again";
 }
 
+TEST_F(Trainer, LeavesAFinishedRunAsItIs) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  const Losses first = train_and_collect(config_);
+  const auto written = std::filesystem::last_write_time(first.result.checkpoint);
+  testing::internal::CaptureStderr();
+  const Losses again = train_and_collect(config_);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("step-000006 is at step 6; raise train.steps (now 6) to go on"));
+  EXPECT_EQ(again.result.steps, 0);
+  EXPECT_FALSE(again.result.final_loss.has_value());
+  EXPECT_FALSE(again.result.validation_loss.has_value());
+  EXPECT_EQ(again.result.checkpoint, first.result.checkpoint);
+  EXPECT_EQ(std::filesystem::last_write_time(first.result.checkpoint), written);
+}
+
 TEST_F(Trainer, RefusesACheckpointOfOtherDataOrModel) {
   config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
   config_.train.steps = 1;
