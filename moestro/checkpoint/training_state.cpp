@@ -167,6 +167,20 @@ std::optional<fs::path> find_newest_checkpoint(const fs::path& root) {
   return std::nullopt;
 }
 
+fs::path resolve_checkpoint(const fs::path& folder) {
+  std::error_code unreadable;  // whoever reads the folder says so
+  const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
+  const bool is_itself = has("config.json") || has("model.safetensors") ||
+                         has("model.safetensors.index.json") ||
+                         !fs::is_directory(folder, unreadable);
+  if (is_itself) return folder;
+  const std::optional<fs::path> newest = find_newest_checkpoint(folder);
+  if (!newest) return folder;
+  log_info("{} holds checkpoints of a run; taking the newest, {}", folder.string(),
+           newest->string());
+  return *newest;
+}
+
 void prune_checkpoints(const fs::path& root, std::int64_t keep) {
   MOESTRO_CHECK(keep >= 1, "keep is {}", keep);
   for (const fs::path& folder : folders_in(root)) {

@@ -67,6 +67,10 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 [[nodiscard]] std::optional<std::filesystem::path> find_newest_checkpoint(
     const std::filesystem::path& root);
 
+/// The checkpoint that a folder named by a user stands for: itself, or, if it is none but holds
+/// step folders, the newest complete one, and then says so. Errors: as step_folders.
+[[nodiscard]] std::filesystem::path resolve_checkpoint(const std::filesystem::path& folder);
+
 /// Removes all but the `keep` newest complete checkpoints of a folder and what crashes left half
 /// written. A step folder that holds other files too is left alone.
 /// Errors: internal, if keep < 1; io.

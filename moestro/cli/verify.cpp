@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "moestro/checkpoint/hf_folder.h"
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/checkpoint/verify_report.h"
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
@@ -32,7 +33,8 @@ bool parse_verify(const Arguments& arguments, VerifyArguments& parsed) {
       "the model computes what reference outputs say.",
       "moestro verify");
   CLI::Option* checkpoint =
-      app.add_option("CHECKPOINT", parsed.checkpoint, "folder with config.json and safetensors");
+      app.add_option("CHECKPOINT", parsed.checkpoint,
+                     "folder with config.json and safetensors, or with the checkpoints of a run");
   app.add_option("--model", parsed.model, "expect this model instead of the folder's config.json")
       ->needs(checkpoint);
   CLI::Option* against =
@@ -101,8 +103,8 @@ int compare(const VerifyArguments& parsed) {
 }
 
 int prove_complete(const VerifyArguments& parsed) {
-  const checkpoint::HfFolder folder(parsed.checkpoint);
-  const model::HfConfig config = parsed.model.empty() ? model::read_hf_config(parsed.checkpoint)
+  const checkpoint::HfFolder folder(checkpoint::resolve_checkpoint(parsed.checkpoint));
+  const model::HfConfig config = parsed.model.empty() ? model::read_hf_config(folder.path())
                                                       : model::resolve_model(parsed.model);
   const checkpoint::VerifyReport report = checkpoint::verify_complete(folder, config.model);
   if (parsed.common.json) {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "moestro/checkpoint/hf_folder.h"
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
 #include "moestro/core/log.h"
 #include "moestro/core/text.h"
@@ -73,7 +74,7 @@ LoadedModel load_model(const std::filesystem::path& folder) {
 }
 
 LoadedModel load_model(const ModelSection& section) {
-  if (!section.load.empty()) return load_model(std::filesystem::path(section.load));
+  if (!section.load.empty()) return load_model(checkpoint::resolve_checkpoint(section.load));
   LoadedModel loaded = from_config(model::resolve_model(section.config));
   layers::initialise(loaded.decoder.config, static_cast<std::uint64_t>(section.init_seed),
                      loaded.decoder.weights);

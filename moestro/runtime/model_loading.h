@@ -20,7 +20,8 @@ struct LoadedModel {
 /// another shape, or the model is not trainable here.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder);
 
-/// What [model] of a run asks for: weights of `load`, or `config` drawn from `init_seed`.
+/// What [model] of a run asks for: weights of `load` (of its newest checkpoint, if it is the folder
+/// of a run), or `config` drawn from `init_seed`.
 [[nodiscard]] LoadedModel load_model(const ModelSection& section);
 
 /// Reads the weights of a decoder that exists. Errors: as load_model.

@@ -20,7 +20,8 @@ FieldSection model_section(ModelSection& model) {
           "What is trained. Exactly one of `config` and `load`.",
           {{"config", path_or_name(model.config),
             "start from random weights: a config.json, a folder with one, or a built-in name"},
-           {"load", path(model.load), "start from the weights in this checkpoint folder"},
+           {"load", path(model.load),
+            "start from the weights in this checkpoint, or in the newest of a run's folder"},
            {"init_seed", &model.init_seed, "seed of the random weights", at_least(0)}}};
 }
 

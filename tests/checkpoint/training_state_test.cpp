@@ -150,6 +150,24 @@ TEST(MissingFile, NamesWhatACheckpointLacks) {
   EXPECT_EQ(missing_file(folder), "config.json");
 }
 
+TEST(ResolveCheckpoint, TakesTheNewestOfARunAndSaysSo) {
+  const test::TemporaryFolder root;
+  EXPECT_EQ(resolve_checkpoint(root.path() / "absent"), root.path() / "absent");
+  EXPECT_EQ(resolve_checkpoint(root.path()), root.path()) << "no checkpoints";
+  for (const int step : {2, 1}) save(root.path(), step);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(resolve_checkpoint(root.path()), root.path() / "step-000002");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step-000002\n"));
+}
+
+TEST(ResolveCheckpoint, TakesAFolderThatIsACheckpointItself) {
+  const test::TemporaryFolder root;
+  save(root.path(), 1);
+  const fs::path folder = root.path() / "step-000001";
+  save(folder, 7);  // a run that was told to save there
+  EXPECT_EQ(resolve_checkpoint(folder), folder);
+}
+
 TEST(PruneCheckpoints, KeepsTheNewestAndRemovesHalfWrittenOnes) {
   const test::TemporaryFolder root;
   for (const int step : {1, 2, 3, 4}) save(root.path(), step);
