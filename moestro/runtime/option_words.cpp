@@ -16,4 +16,23 @@ Choice lr_schedule_choice(LrSchedule& schedule) {
                                        {"cosine", LrSchedule::cosine}});
 }
 
+Choice layout_choice(Layout& layout) {
+  return choice<Layout>(
+      layout, {{"colocated", Layout::colocated}, {"disaggregated", Layout::disaggregated}});
+}
+
+Choice pipeline_schedule_choice(PipelineSchedule& schedule) {
+  using enum PipelineSchedule;
+  return choice<PipelineSchedule>(schedule, {{"gpipe", gpipe},
+                                             {"1f1b", one_f_one_b},
+                                             {"interleaved", interleaved},
+                                             {"interleaved-zero-bubble", interleaved_zero_bubble},
+                                             {"zb-h1", zb_h1},
+                                             {"zb-h2", zb_h2},
+                                             {"zero-bubble-v", zero_bubble_v},
+                                             {"dualpipe", dualpipe},
+                                             {"dualpipe-v", dualpipe_v},
+                                             {"af-pipe", af_pipe}});
+}
+
 }  // namespace moestro::runtime

@@ -12,5 +12,9 @@ namespace moestro::runtime {
 [[nodiscard]] Choice recompute_choice(Recompute& recompute);
 /// "constant", "linear" or "cosine".
 [[nodiscard]] Choice lr_schedule_choice(LrSchedule& schedule);
+/// "colocated" or "disaggregated".
+[[nodiscard]] Choice layout_choice(Layout& layout);
+/// "gpipe", "1f1b", ...: the kinds of pipeline schedules.
+[[nodiscard]] Choice pipeline_schedule_choice(PipelineSchedule& schedule);
 
 }  // namespace moestro::runtime

@@ -82,15 +82,24 @@ FieldSection balance_section(BalanceSection& balance) {
       {{"aux_loss", &balance.aux_loss, "coefficient of the load-balancing loss", at_least(0)},
        {"z_loss", &balance.z_loss, "coefficient of the router z-loss", at_least(0)},
        {"bias_update", &balance.bias_update,
-        "step of the selection bias per optimizer step (balancing without a loss)", at_least(0)}}};
+        "step of the selection bias per optimizer step (balancing without a loss)", at_least(0)},
+       {"capacity_factor", &balance.capacity_factor,
+        "0: every token reaches its experts; 0 for now", at_least(0)}}};
 }
 
 FieldSection parallel_section(ParallelSection& parallel) {
-  return {"parallel",
-          "How many workers share the model. This version trains in one process.",
-          {{"pp", &parallel.pp, "pipeline stages; 1 for now", at_least(1)},
-           {"dp", &parallel.dp, "data-parallel ranks; 1 for now", at_least(1)},
-           {"ep", &parallel.ep, "expert-parallel ranks; 1 for now", at_least(1)}}};
+  return {
+      "parallel",
+      "How many workers share the model. This version trains in one process.",
+      {{"layout", layout_choice(parallel.layout),
+        "attention and experts on the same ranks or apart; `colocated` for now"},
+       {"pp", &parallel.pp, "pipeline stages; 1 for now", at_least(1)},
+       {"chunks", &parallel.chunks, "pipeline chunks per worker; 1 for now", at_least(1)},
+       {"dp", &parallel.dp, "data-parallel ranks; 1 for now", at_least(1)},
+       {"ep", &parallel.ep, "expert-parallel ranks; 1 for now", at_least(1)},
+       {"schedule", pipeline_schedule_choice(parallel.schedule),
+        "order of a pipeline's work; all are the same with one stage"},
+       {"all_to_all", &parallel.all_to_all, "how tokens travel between ranks; `auto` for now"}}};
 }
 
 FieldSection checkpoint_section(CheckpointSection& checkpoint) {
@@ -107,6 +116,7 @@ FieldSection output_section(OutputSection& output) {
   return {"output",
           "What else is written.",
           {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
+           {"trace", path(output.trace), "timeline of the run; empty (none) for now"},
            {"sample_prompt", &output.sample_prompt,
             "text to continue after training; empty: no sample"},
            {"sample_tokens", &output.sample_tokens, "length of that continuation",
@@ -171,14 +181,41 @@ void check_optimizer(const OptimizerSection& optimizer, const Source& source) {
 }
 
 void check_parallel(const ParallelSection& parallel, const Source& source) {
-  const std::pair<const char*, std::int64_t> degrees[] = {
-      {"parallel.pp", parallel.pp}, {"parallel.dp", parallel.dp}, {"parallel.ep", parallel.ep}};
+  const std::pair<const char*, std::int64_t> degrees[] = {{"parallel.pp", parallel.pp},
+                                                          {"parallel.chunks", parallel.chunks},
+                                                          {"parallel.dp", parallel.dp},
+                                                          {"parallel.ep", parallel.ep}};
   for (const auto& [key, degree] : degrees) {
     if (degree == 1) continue;
     throw input_error(source(key),
                       "expected 1, got {}; this version trains in one process (train.shards cuts "
                       "a batch the same way)",
                       degree);
+  }
+  if (parallel.layout != Layout::colocated) {
+    throw input_error(source("parallel.layout"),
+                      "expected \"colocated\", got \"disaggregated\"; this version trains in one "
+                      "process");
+  }
+  if (parallel.all_to_all != "auto") {
+    throw input_error(source("parallel.all_to_all"),
+                      "expected \"auto\", got \"{}\"; this version trains in one process, which "
+                      "exchanges nothing",
+                      printable(parallel.all_to_all, 60));
+  }
+}
+
+/// Keys whose other values later versions will have a meaning for.
+void check_not_yet(const RunConfig& config, const Source& source) {
+  if (config.balance.capacity_factor != 0.0) {
+    throw input_error(source("balance.capacity_factor"),
+                      "expected 0, got {}; this version drops no tokens",
+                      exact(config.balance.capacity_factor));
+  }
+  if (!config.output.trace.empty()) {
+    throw input_error(source("output.trace"),
+                      "expected \"\", got \"{}\"; this version writes no trace of a run",
+                      printable(config.output.trace, 60));
   }
 }
 
@@ -187,6 +224,7 @@ void check(const RunConfig& config, const Source& source) {
   check_batches(config.train, source);
   check_optimizer(config.optimizer, source);
   check_parallel(config.parallel, source);
+  check_not_yet(config, source);
   if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
     throw input_error(source("checkpoint.every"),
                       "expected 0 without checkpoint.folder, got {}; name a folder",

@@ -14,6 +14,20 @@ namespace moestro::runtime {
 enum class Dtype { f32, bf16 };
 enum class Recompute { none, layer };
 enum class LrSchedule { constant, linear, cosine };
+enum class Layout { colocated, disaggregated };
+/// How micro-batches pass through pipeline stages. With one stage all are the same.
+enum class PipelineSchedule {
+  gpipe,
+  one_f_one_b,
+  interleaved,
+  interleaved_zero_bubble,
+  zb_h1,
+  zb_h2,
+  zero_bubble_v,
+  dualpipe,
+  dualpipe_v,
+  af_pipe
+};
 
 struct ModelSection {
   std::string config;  // path of a config.json, folder, or built-in name: start from random weights
@@ -57,12 +71,17 @@ struct BalanceSection {
   double aux_loss = 0.0;     // coefficient of the load-balancing loss
   double z_loss = 0.0;       // coefficient of the router z-loss
   double bias_update = 0.0;  // rate of the auxiliary-loss-free selection-bias update
+  double capacity_factor = 0.0;  // 0: no token is dropped
 };
 
 struct ParallelSection {
+  Layout layout = Layout::colocated;
   std::int64_t pp = 1;
+  std::int64_t chunks = 1;
   std::int64_t dp = 1;
   std::int64_t ep = 1;
+  PipelineSchedule schedule = PipelineSchedule::one_f_one_b;
+  std::string all_to_all = "auto";
 };
 
 struct CheckpointSection {
@@ -73,6 +92,7 @@ struct CheckpointSection {
 
 struct OutputSection {
   std::string metrics;        // JSON-lines file; empty: none
+  std::string trace;          // empty: none
   std::string sample_prompt;  // text to continue after training; empty: no sample
   std::int64_t sample_tokens = 200;
 };

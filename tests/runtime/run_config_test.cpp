@@ -104,11 +104,37 @@ TEST(RunConfig, SuggestsTheNearestValidBatch) {
 }
 
 TEST(RunConfig, TrainsInOneProcess) {
-  for (const char* key : {"pp", "dp", "ep"}) {
+  for (const char* key : {"pp", "chunks", "dp", "ep"}) {
     EXPECT_THAT(error_of(std::string("[parallel]\n") + key + " = 4\n"),
                 HasSubstr(std::string("parallel.") + key +
                           "] expected 1, got 4; this version trains in one process"));
   }
+}
+
+TEST(RunConfig, AcceptsWhatMeansNothingInOneProcess) {
+  for (const char* schedule : {"gpipe", "1f1b", "interleaved", "interleaved-zero-bubble", "zb-h1",
+                               "zb-h2", "zero-bubble-v", "dualpipe", "dualpipe-v", "af-pipe"}) {
+    EXPECT_EQ(error_of("[balance]\ncapacity_factor = 0\n[parallel]\nlayout = \"colocated\"\n"
+                       "chunks = 1\nall_to_all = \"auto\"\nschedule = \"" +
+                       std::string(schedule) + "\"\n[output]\ntrace = \"\"\n"),
+              "no error");
+  }
+  EXPECT_THAT(error_of("[parallel]\nschedule = \"interleave\"\n"),
+              HasSubstr("did you mean \"interleaved\"?"));
+  EXPECT_THAT(error_of("[parallel]\nlayout = \"collocated\"\n"),
+              HasSubstr("did you mean \"colocated\"?"));
+}
+
+TEST(RunConfig, RefusesWhatThisVersionCannotDo) {
+  EXPECT_EQ(error_of("[parallel]\nlayout = \"disaggregated\"\n"),
+            "run.toml:6 parallel.layout] expected \"colocated\", got \"disaggregated\"; this "
+            "version trains in one process");
+  EXPECT_THAT(error_of("[parallel]\nall_to_all = \"halo\"\n"),
+              HasSubstr("all_to_all] expected \"auto\", got \"halo\"; this version"));
+  EXPECT_THAT(error_of("[balance]\ncapacity_factor = 1.25\n"),
+              HasSubstr("capacity_factor] expected 0, got 1.25; this version drops no tokens"));
+  EXPECT_THAT(error_of("[output]\ntrace = \"/t\"\n"),
+              HasSubstr("output.trace] expected \"\", got \"/t\"; this version writes no trace"));
 }
 
 TEST(RunConfig, RejectsValuesThatDoNotFitTogether) {
