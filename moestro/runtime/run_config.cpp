@@ -14,6 +14,14 @@ constexpr double kMaxSequences = 65536;
 constexpr double kMaxSeqLen = 1048576;
 constexpr double kMaxThreads = 1024;
 constexpr double kMaxSampleTokens = 1e6;
+// Arithmetic is f32: beyond these, weights turn into infinities some steps later, and the error
+// then could only guess at what was wrong.
+constexpr double kMaxRate = 1e3;         // of learning, of weight decay
+constexpr double kMaxCoefficient = 1e3;  // of a balancing loss
+constexpr double kMaxBeta = 0.999999;    // 1 - beta is left with few bits in f32
+constexpr double kMinEps = 1e-20;        // squares of gradients below it vanish in f32
+constexpr double kMaxEps = 1.0;
+constexpr double kMinF32 = 1e-30;  // smaller ones vanish in a product or two
 
 FieldSection model_section(ModelSection& model) {
   return {"model",
@@ -62,27 +70,30 @@ FieldSection train_section(TrainSection& train) {
 }
 
 FieldSection optimizer_section(OptimizerSection& optimizer) {
-  return {"optimizer",
-          "AdamW.",
-          {{"lr", &optimizer.lr, "highest learning rate", at_least(0)},
-           {"betas", &optimizer.betas, "decay of the two moment averages", from_below(0.0, 1.0)},
-           {"eps", &optimizer.eps, "added to the root of the second moment", more_than(0)},
-           {"weight_decay", &optimizer.weight_decay, "on tensors of two or more dimensions",
-            at_least(0)},
-           {"clip", &optimizer.clip, "largest global gradient norm; 0: no clipping", at_least(0)},
-           {"warmup_steps", &optimizer.warmup_steps, "steps from 0 to `lr`, linearly", at_least(0)},
-           {"schedule", lr_schedule_choice(optimizer.schedule), "from `lr` to `min_lr` after that"},
-           {"min_lr", &optimizer.min_lr, "learning rate of the last step", at_least(0)}}};
+  return {
+      "optimizer",
+      "AdamW.",
+      {{"lr", &optimizer.lr, "highest learning rate", between(0, kMaxRate)},
+       {"betas", &optimizer.betas, "decay of the two moment averages", between(0, kMaxBeta)},
+       {"eps", &optimizer.eps, "added to the root of the second moment", between(kMinEps, kMaxEps)},
+       {"weight_decay", &optimizer.weight_decay, "on tensors of two or more dimensions",
+        between(0, kMaxRate)},
+       {"clip", &optimizer.clip, "largest global gradient norm; 0: no clipping", at_least(0)},
+       {"warmup_steps", &optimizer.warmup_steps, "steps from 0 to `lr`, linearly", at_least(0)},
+       {"schedule", lr_schedule_choice(optimizer.schedule), "from `lr` to `min_lr` after that"},
+       {"min_lr", &optimizer.min_lr, "learning rate of the last step", between(0, kMaxRate)}}};
 }
 
 FieldSection balance_section(BalanceSection& balance) {
   return {
       "balance",
       "What keeps the experts evenly loaded.",
-      {{"aux_loss", &balance.aux_loss, "coefficient of the load-balancing loss", at_least(0)},
-       {"z_loss", &balance.z_loss, "coefficient of the router z-loss", at_least(0)},
+      {{"aux_loss", &balance.aux_loss, "coefficient of the load-balancing loss",
+        between(0, kMaxCoefficient)},
+       {"z_loss", &balance.z_loss, "coefficient of the router z-loss", between(0, kMaxCoefficient)},
        {"bias_update", &balance.bias_update,
-        "step of the selection bias per optimizer step (balancing without a loss)", at_least(0)},
+        "step of the selection bias per optimizer step (balancing without a loss)",
+        between(0, kMaxCoefficient)},
        {"capacity_factor", &balance.capacity_factor,
         "0: every token reaches its experts; 0 for now", at_least(0)}}};
 }
@@ -174,6 +185,23 @@ void check_batches(const TrainSection& train, const Source& source) {
                     train.micro_batch, train.shards, unit, train.global_batch, choices);
 }
 
+/// Numbers that f32 arithmetic would take for 0.
+void check_vanishing(const RunConfig& config, const Source& source) {
+  const std::pair<const char*, double> numbers[] = {
+      {"optimizer.lr", config.optimizer.lr},
+      {"optimizer.weight_decay", config.optimizer.weight_decay},
+      {"optimizer.clip", config.optimizer.clip},
+      {"optimizer.min_lr", config.optimizer.min_lr},
+      {"balance.aux_loss", config.balance.aux_loss},
+      {"balance.z_loss", config.balance.z_loss},
+      {"balance.bias_update", config.balance.bias_update}};
+  for (const auto& [key, number] : numbers) {
+    if (number == 0.0 || number >= kMinF32) continue;
+    throw input_error(source(key), "expected 0 or a number >= {}, got {}; write 0 if it is meant",
+                      exact(kMinF32), exact(number));
+  }
+}
+
 void check_optimizer(const OptimizerSection& optimizer, const Source& source) {
   if (optimizer.min_lr <= optimizer.lr) return;
   throw input_error(source("optimizer.min_lr"), "expected at most lr = {}, got {}; lower it",
@@ -222,6 +250,7 @@ void check_not_yet(const RunConfig& config, const Source& source) {
 void check(const RunConfig& config, const Source& source) {
   check_model_and_data(config, source);
   check_batches(config.train, source);
+  check_vanishing(config, source);
   check_optimizer(config.optimizer, source);
   check_parallel(config.parallel, source);
   check_not_yet(config, source);

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 constexpr const char* kMinimal = "[model]\nconfig = \"tiny\"\n[data]\ntext = [\"a.txt\"]\n";
 
@@ -152,6 +153,27 @@ TEST(RunConfig, RejectsValuesOutOfRange) {
         "[balance]\naux_loss = -0.1", "seq_len = 0", "validation_fraction = 1.0"}) {
     EXPECT_THAT(error_of(line), HasSubstr("expected a")) << line;
   }
+}
+
+/// "[section]\nkey = value" -> what its error begins with.
+std::string place_of(const std::string& line) {
+  const std::size_t name = line.find('\n') + 1;
+  return "run.toml:6 " + line.substr(1, name - 3) + "." +
+         line.substr(name, line.find(' ', name) - name) + "] expected";
+}
+
+TEST(RunConfig, RejectsNumbersThatF32ArithmeticCannotUse) {
+  for (const char* line :
+       {"[optimizer]\neps = 1e-50", "[optimizer]\neps = 1e10", "[optimizer]\nlr = 1e39",
+        "[optimizer]\nlr = 1e-50", "[optimizer]\nweight_decay = 1e38", "[optimizer]\nclip = 1e-50",
+        "[optimizer]\nbetas = [0.9, 0.99999999999]", "[optimizer]\nmin_lr = 1e-50",
+        "[balance]\naux_loss = 1e38", "[balance]\nz_loss = 1e38", "[balance]\nz_loss = 1e-50",
+        "[balance]\nbias_update = 1e38"}) {
+    EXPECT_THAT(error_of(line), StartsWith(place_of(line))) << line;
+  }
+  EXPECT_EQ(error_of("[optimizer]\nlr = 0.0\nclip = 0\nweight_decay = 0\neps = 1e-16\n"
+                     "betas = [0.0, 0.9999]\n[balance]\nz_loss = 1e-5\naux_loss = 10\n"),
+            "no error");
 }
 
 TEST(VerifyOptions, AreReadFromOverrides) {
