@@ -65,6 +65,21 @@ std::string metrics_line(const runtime::StepReport& r) {
   return line + R"(,"bytes_sent":{}})";
 }
 
+void require_writable_metrics(const std::filesystem::path& path) {
+  std::error_code code;
+  const bool is_folder = std::filesystem::is_directory(path, code);
+  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  // A device or pipe is written to where it is; a file is replaced, which takes its folder.
+  const bool is_replaced = !std::filesystem::is_other(path, code);
+  const std::string problem = is_folder     ? "it is a folder"
+                              : is_replaced ? why_not_writable(parent)
+                                            : "";
+  if (problem.empty()) return;
+  throw input_error("output.metrics",
+                    "expected a file that can be written, got \"{}\": {}; name another",
+                    path.string(), problem);
+}
+
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
     : path_(path.string()) {
   std::error_code code;

@@ -13,6 +13,10 @@ namespace moestro::cli {
 /// as the same number; what is not finite becomes null.
 [[nodiscard]] std::string metrics_line(const runtime::StepReport& report);
 
+/// Finds out before a run that its metrics could not be written; creates missing parent folders.
+/// Errors: input.
+void require_writable_metrics(const std::filesystem::path& path);
+
 /// Appends to a metrics file and flushes every line.
 class MetricsWriter {
  public:

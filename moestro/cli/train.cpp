@@ -70,6 +70,7 @@ int train(const Arguments& arguments) {
   if (!parse_train(arguments, parsed)) return kDone;
   const runtime::RunConfig config = runtime::read_run_config(parsed.file, parsed.overrides);
 
+  if (!config.output.metrics.empty()) require_writable_metrics(config.output.metrics);
   Audience audience{.progress = Progress(error_screen(), config.train.steps),
                     .shows_progress = !parsed.common.quiet};
   const InterruptGuard interrupt(!config.checkpoint.folder.empty());

@@ -68,6 +68,18 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
   file.finish();
 }
 
+std::string why_not_writable(const std::filesystem::path& folder) {
+  std::error_code code;
+  std::filesystem::create_directories(folder, code);
+  if (code) return code.message();
+  // Trying is the only sure way: permission bits say nothing about read-only disks, quotas or root.
+  const std::filesystem::path probe = folder / fmt::format(".moestro.partial.{}", ::getpid());
+  const Descriptor created(probe, O_WRONLY | O_CREAT, 0644);
+  if (!created.is_open()) return reason();
+  std::filesystem::remove(probe, code);
+  return "";
+}
+
 void sync_folder(const std::filesystem::path& folder) {
   const Descriptor opened(folder, O_RDONLY | O_DIRECTORY);
   if (!opened.is_open()) throw io_error(folder.string(), "cannot open: {}", reason());

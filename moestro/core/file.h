@@ -16,6 +16,10 @@ namespace moestro {
 /// Creates missing parent folders. Errors: io.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
+/// Why files cannot be created in a folder, or empty if they can. Creates the folder and its
+/// parents where they are missing.
+[[nodiscard]] std::string why_not_writable(const std::filesystem::path& folder);
+
 /// Flushes a folder's entries to disk, so that what was created or renamed in it survives a crash.
 /// Errors: io.
 void sync_folder(const std::filesystem::path& folder);

@@ -1,15 +1,14 @@
 #include "moestro/runtime/trainer.h"
 
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <utility>
 
 #include "moestro/core/error.h"
+#include "moestro/core/file.h"
 #include "moestro/core/log.h"
 #include "moestro/data/batches.h"
 #include "moestro/kernels/gemm_peak.h"
@@ -95,14 +94,11 @@ RunReport report_of(const Run& run) {
 /// Finds out now, not at the first save, that checkpoints cannot be written.
 void check_checkpoint_folder(const std::string& folder) {
   if (folder.empty()) return;
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code || ::access(folder.c_str(), W_OK) != 0) {
-    throw input_error("checkpoint.folder",
-                      "expected a folder that can be written, got \"{}\"{}; "
-                      "name another",
-                      folder, code ? ": " + code.message() : std::string());
-  }
+  const std::string problem = why_not_writable(folder);
+  if (problem.empty()) return;
+  throw input_error("checkpoint.folder",
+                    "expected a folder that can be written, got \"{}\": {}; name another", folder,
+                    problem);
 }
 
 /// Validation that was asked for in so many words must be possible; otherwise say that it is not.

@@ -127,6 +127,30 @@ TEST(MetricsWriter, WritesToDevicesWithoutReplacingThem) {
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
+TEST(RequireWritableMetrics, AcceptsFilesToComeAndDevices) {
+  const test::TemporaryFolder folder;
+  require_writable_metrics(folder.path() / "new/metrics.jsonl");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "new"));
+  require_writable_metrics(folder.file("m", "{\"step\":1}\n"));
+  EXPECT_EQ(steps_in(folder.path() / "m"), "1 ");
+  require_writable_metrics("/dev/null");
+}
+
+TEST(RequireWritableMetrics, RefusesWhatCannotBeWrittenAsBadInput) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.file("text.txt", "abc");
+  for (const auto& path : {file / "m", folder.path(), std::filesystem::path("/proc/m"),
+                           std::filesystem::path("/proc/absent/m")}) {
+    try {
+      require_writable_metrics(path);
+      ADD_FAILURE() << path;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_THAT(error.what(), HasSubstr("[output.metrics] expected a file that can be written"));
+    }
+  }
+}
+
 TEST(MetricsWriter, ReportsAFullDisk) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
   MetricsWriter writer("/dev/full", 1);

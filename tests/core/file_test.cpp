@@ -111,5 +111,19 @@ TEST(AtomicFile, LeavesNothingWhenAbandoned) {
   EXPECT_EQ(entries(folder.path()), 0U);
 }
 
+TEST(WhyNotWritable, CreatesWhatIsMissingAndNothingElse) {
+  const test::TemporaryFolder folder;
+  EXPECT_EQ(why_not_writable(folder.path() / "a" / "b"), "");
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path() / "a" / "b"));
+}
+
+TEST(WhyNotWritable, SaysWhatIsInTheWay) {
+  const test::TemporaryFolder folder;
+  const auto file = folder.file("text.txt", "abc");
+  EXPECT_NE(why_not_writable(file), "");
+  EXPECT_NE(why_not_writable(file / "inside"), "");
+  EXPECT_NE(why_not_writable("/proc"), "");
+}
+
 }  // namespace
 }  // namespace moestro
