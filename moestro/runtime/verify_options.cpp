@@ -13,6 +13,7 @@ VerifyOptions read_verify_options(const std::vector<std::string>& overrides) {
        {{"dtype", dtype_choice(options.dtype), "arithmetic"},
         {"recompute", recompute_choice(options.recompute), "activation recomputation"},
         {"threads", &threads, "CPU threads; 0: all cores", between(0, 1024)},
+        // For tests of what pipeline schedules do; no help page names it.
         {"defer_weight_gradients", &options.defer_weight_gradients,
          "compute weight gradients apart from input gradients"}}}};
   Origins origins;
