@@ -1,5 +1,6 @@
 #include "moestro/checkpoint/save.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -44,7 +45,44 @@ void write_index(const std::filesystem::path& folder, const std::vector<model::T
   write_file_atomically(folder / "model.safetensors.index.json", index.dump(2) + "\n");
 }
 
+const char* torch_name(Dtype dtype) {
+  return dtype == Dtype::bf16 ? "bfloat16" : "float32";
+}
+
+/// The end of the JSON string that begins at `begin`, its quotes included.
+std::size_t end_of_string(std::string_view json, std::size_t begin) {
+  std::size_t i = begin + 1;
+  while (i < json.size() && json[i] != '"') i += json[i] == '\\' ? 2 : 1;
+  return std::min(i + 1, json.size());
+}
+
+std::size_t skip_spaces(std::string_view json, std::size_t i) {
+  return std::min(json.find_first_not_of(" \t\r\n", i), json.size());
+}
+
 }  // namespace
+
+std::string with_dtype(std::string_view config_json, Dtype dtype) {
+  std::string result;
+  std::size_t copied = 0;
+  // Edited as text: numbers that JSON lacks (Infinity) would not survive being parsed and printed.
+  for (std::size_t i = config_json.find('"'); i < config_json.size();) {
+    const std::size_t end = end_of_string(config_json, i);
+    const std::string_view text = config_json.substr(i, end - i);
+    const std::size_t colon = skip_spaces(config_json, end);
+    const bool is_key = colon < config_json.size() && config_json[colon] == ':';
+    if (is_key && (text == "\"dtype\"" || text == "\"torch_dtype\"")) {
+      const std::size_t value = skip_spaces(config_json, colon + 1);
+      if (value < config_json.size() && config_json[value] == '"') {
+        result.append(config_json.substr(copied, value - copied));
+        result.append(fmt::format("\"{}\"", torch_name(dtype)));
+        copied = end_of_string(config_json, value);
+      }
+    }
+    i = config_json.find('"', std::max(end, copied));
+  }
+  return result.append(config_json.substr(copied));
+}
 
 std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model::TensorSpec>& specs,
                                                         const SaveOptions& options) {
@@ -67,7 +105,7 @@ std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model:
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options) {
-  write_file_atomically(folder / "config.json", config_json);
+  write_file_atomically(folder / "config.json", with_dtype(config_json, options.dtype));
   const auto shards = split_into_shards(specs, options);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     write_shard(folder / shard_name(i, shards.size()), specs, shards[i], values, options.dtype);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -30,8 +31,12 @@ struct SaveOptions {
 [[nodiscard]] std::vector<std::vector<std::size_t>> split_into_shards(
     const std::vector<model::TensorSpec>& specs, const SaveOptions& options);
 
-/// Writes config.json (the text as it is: HfConfig::json) and the tensors into an existing folder:
-/// one model.safetensors, or shards model-00001-of-0000N.safetensors with
+/// config.json whose `dtype` or `torch_dtype`, where it has one, names the dtype; every other byte
+/// as it is. transformers loads weights in that dtype, whatever the files hold.
+[[nodiscard]] std::string with_dtype(std::string_view config_json, Dtype dtype);
+
+/// Writes config.json (with_dtype of the text, HfConfig::json) and the tensors into an existing
+/// folder: one model.safetensors, or shards model-00001-of-0000N.safetensors with
 /// model.safetensors.index.json. Errors: io.
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,

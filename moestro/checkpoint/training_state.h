@@ -36,8 +36,9 @@ struct TrainingTensors {
 [[nodiscard]] bool has_optimizer_state(const model::TensorSpec& spec);
 
 /// Writes a whole checkpoint, which appears only when complete. `config_json` is the text of
-/// config.json; `state` becomes trainer.json after format and version: an object with "step" and
-/// "tokens_seen" (whole numbers) and whatever else the trainer needs (data position, seeds).
+/// config.json, whose dtype becomes f32; `state` becomes trainer.json after format and version: an
+/// object with "step" and "tokens_seen" (whole numbers) and whatever else the trainer needs (data
+/// position, seeds).
 /// Errors: internal, if state lacks these; as AtomicFolder; io.
 void save_training_checkpoint(const std::filesystem::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors);

@@ -65,8 +65,11 @@ void check_identity(const Json& state, const DataIdentity& identity, const std::
 
 void check_model(const model::HfConfig& stored, const LoadedModel& model,
                  const std::string& where) {
-  if (parse_json(stored.json, stored.source) !=
-      parse_json(model.source.json, model.source.source)) {
+  // Checkpoints name the dtype of their own weights.
+  const auto described = [](const model::HfConfig& config) {
+    return parse_json(checkpoint::with_dtype(config.json, checkpoint::Dtype::f32), config.source);
+  };
+  if (described(stored) != described(model.source)) {
     throw input_error(where,
                       "the checkpoint is of another model than {}; use another "
                       "checkpoint.folder, or checkpoint.resume = false",

@@ -68,6 +68,28 @@ TEST(SaveHfFolder, RoundsToBf16) {
   }
 }
 
+TEST(WithDtype, NamesTheDtypeAndChangesNothingElse) {
+  EXPECT_EQ(with_dtype(R"({ "torch_dtype" : "bfloat16", "limit": [0.0, Infinity] })", Dtype::f32),
+            R"({ "torch_dtype" : "float32", "limit": [0.0, Infinity] })");
+  EXPECT_EQ(with_dtype(R"({"text_config": {"dtype": "float16"},"dtype":"float32"})", Dtype::bf16),
+            R"({"text_config": {"dtype": "bfloat16"},"dtype":"bfloat16"})");
+  for (const char* same :
+       {kTinyConfig, "", "{", "\"", R"({"dtype)", R"({"dtype": )", R"({"dtype": "float32"})",
+        R"({"a": "dtype", "b": "\"dtype\": \"float16\"", "x_dtype": "float16"})",
+        R"({"dtype": null, "router_dtype": "float16"})"}) {
+    EXPECT_EQ(with_dtype(same, Dtype::f32), same);
+  }
+}
+
+TEST(SaveHfFolder, WritesTheNameOfItsDtype) {
+  const test::TemporaryFolder root;
+  const model::ModelConfig config = tiny_config();
+  const std::string source = R"({"torch_dtype": "float32",)" + std::string(kTinyConfig).substr(1);
+  save_hf_folder(root.path() / "out", source, model::tensors(config), tiny_values(),
+                 {.dtype = Dtype::bf16});
+  EXPECT_EQ(read_json_file(root.path() / "out" / "config.json")["torch_dtype"], "bfloat16");
+}
+
 TEST(SaveHfFolder, LeavesNothingBehindWhenTheValuesFail) {
   const test::TemporaryFolder root;
   const auto fail = [](const model::TensorSpec&) -> std::span<const float> {

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "moestro/core/error.h"
+#include "moestro/core/file.h"
 #include "moestro/kernels/gemm.h"
 #include "moestro/runtime/checkpoints.h"
 #include "moestro/runtime/generate.h"
@@ -126,6 +127,21 @@ TEST_F(Trainer, LeavesAFinishedRunAsItIs) {
   EXPECT_FALSE(again.result.validation_loss.has_value());
   EXPECT_EQ(again.result.checkpoint, first.result.checkpoint);
   EXPECT_EQ(std::filesystem::last_write_time(first.result.checkpoint), written);
+}
+
+TEST_F(Trainer, ResumesAModelWhoseConfigNamesAnotherDtypeThanItsCheckpoints) {
+  const std::string config = read_file(config_.model.config);
+  std::ofstream(config_.model.config) << R"({"torch_dtype": "bfloat16",)" << config.substr(1);
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 2;
+  config_.train.steps = 2;
+  const std::string saved = train_and_collect(config_).result.checkpoint;
+  EXPECT_THAT(read_file(saved + "/config.json"), HasSubstr(R"("torch_dtype": "float32")"));
+  config_.train.steps = 3;
+  EXPECT_EQ(train_and_collect(config_).steps.size(), 1U);
+  std::ofstream(saved + "/config.json") << R"({"torch_dtype": "bfloat16",)" << config.substr(1);
+  std::filesystem::remove_all(std::filesystem::path(saved).parent_path() / "step-000003");
+  EXPECT_EQ(train_and_collect(config_).steps.size(), 1U) << "written by an older version";
 }
 
 TEST_F(Trainer, RefusesACheckpointOfOtherDataOrModel) {
