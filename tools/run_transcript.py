@@ -11,7 +11,7 @@ included, and "[exit N]" where the exit code is not 0:
     error: [absent.toml] expected a file, but there is none; check the path
     [exit 2]
 
-"..." in a line stands for any text, a line that is only "..." for any lines. The commands of a file
+$EXAMPLES is the folder examples/ of the source tree; copy what a command writes beside. "..." in a line stands for any text, a line that is only "..." for any lines. The commands of a file
 share one temporary folder, which is the current folder. MOESTRO_UPDATE_GOLDEN=1 rewrites what
 differs.
 """
@@ -49,6 +49,7 @@ def execute(command_lines, moestro, folder):
         "PATH": f"{moestro.parent}:/usr/bin:/bin",
         "HOME": str(folder),
         "LC_ALL": "C.UTF-8",
+        "EXAMPLES": str(Path(__file__).resolve().parents[1] / "examples"),
         # Sanitizer builds write their findings into the output, which then differs.
         **{name: value for name, value in os.environ.items() if name.endswith("SAN_OPTIONS")},
     }
