@@ -55,7 +55,7 @@ void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate =
 /// kernels' own layout, and rows are cut into tiles of one height, at most 320 and a multiple of
 /// 16, so that at most 20 kernels are compiled per (N, K). Each row's bits are independent of the
 /// number of threads and, on AVX-512, of M. a must not be transposed. Cost: up to 15 rows per tile
-/// are computed for nothing; work memory of one copy of b (1024 columns at most) a thread.
+/// are computed for nothing; 8 MiB of work memory, or one tile of b (512 columns) if that is more.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 

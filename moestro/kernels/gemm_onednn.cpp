@@ -1,5 +1,6 @@
 #include <omp.h>
 
+#include <algorithm>
 #include <dnnl.hpp>
 #include <map>
 #include <tuple>
@@ -9,6 +10,8 @@
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/internal/multiply.h"
 #include "moestro/kernels/internal/pack.h"
+#include "moestro/kernels/internal/views.h"
+#include "moestro/kernels/parallel.h"
 
 namespace moestro::kernels {
 namespace internal {
@@ -187,7 +190,12 @@ void pack_right(const Matrix<const T>& b, std::byte* packed) {
   try {
     const PackedLayout& layout = packed_layout(b.rows, b.cols, kElementType<T>);
     if (layout.is_panels) {
-      pack_panels(b, reinterpret_cast<T*>(packed));
+      auto* panels = reinterpret_cast<T*>(packed);
+      parallel_for(pieces(b.cols, kPanelColumns), 1, [&](std::int64_t begin, std::int64_t end) {
+        const std::int64_t first = begin * kPanelColumns;
+        pack_panels(column_range(b, first, std::min(b.cols, end * kPanelColumns)),
+                    panels + first * panel_rows<T>(b.rows));
+      });
     } else {
       reorder_right(b, layout, packed);
     }

@@ -27,7 +27,10 @@ constexpr std::int64_t kBf16DepthTile = 1024;  // AMX: longer rows fall out of t
 constexpr std::int64_t kTokenGranule = 32;     // tokens of one AMX tile, and of a transposed block
 constexpr std::int64_t kF32TokenTile = 512;    // of the sum over tokens
 constexpr std::int64_t kBf16TokenTile = 1024;
-constexpr std::int64_t kTokensAtOnce = 8192;  // packed at a time, which bounds the work memory
+
+// Bounds of the work memory: one tile of b may still be larger.
+constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20;
+constexpr std::int64_t kTokensAtOnce = 8192;
 
 // f32 results of bf16 products from this size on are made in work memory and written past the
 // caches: fetching their old contents cost up to half of the product's time.
@@ -105,58 +108,106 @@ Matrix<const T> dense(const Matrix<const T>& m, Purpose purpose) {
   return is_dense(m) ? m : padded(m, m.rows, purpose);
 }
 
-/// One column tile of b, packed in parts of `depth` rows.
-template <class T>
-class PackedColumns {
- public:
-  PackedColumns(const Matrix<const T>& b, std::int64_t depth)
-      : rows_(b.rows), cols_(b.cols), depth_(std::min(rows_, depth)) {
-    part_bytes_ = bytes_of_packed<T>(depth_, cols_);
-    data_ = scratch_bytes(Purpose::packed_right,
-                          part_bytes_ * static_cast<std::size_t>(pieces(rows_, depth_)));
-    for (std::int64_t k = 0; k < rows_; k += depth_) packed(row_range(b, k, end_of(k)), at(k));
-  }
-  [[nodiscard]] bool is_whole() const { return depth_ == rows_; }
+/// How a right side is cut: tiles of `width` columns, each in parts of `depth` rows.
+struct Cut {
+  std::int64_t width, depth;
+};
 
-  /// c (+)= a b, the parts added in order; part_of(begin, end) are dense columns [begin, end) of a.
-  /// c is dense.
+/// All of b, tile by tile, in work memory of the calling thread.
+template <class T>
+class PackedTiles {
+ public:
+  PackedTiles(const Matrix<const T>& b, Cut cut)
+      : rows_(b.rows), cols_(b.cols), width_(cut.width), depth_(std::min(b.rows, cut.depth)) {
+    part_bytes_ = bytes_of_packed<T>(depth_, std::min(cols_, width_));
+    data_ = scratch_bytes(Purpose::packed_right,
+                          part_bytes_ * static_cast<std::size_t>(tiles() * parts()));
+    for (std::int64_t tile = 0; tile < tiles(); ++tile) {
+      const auto columns = column_range(b, begin_of(tile), end_of(tile));
+      for (std::int64_t part = 0; part < parts(); ++part) {
+        packed(row_range(columns, part * depth_, end_of_part(part)), at(tile, part));
+      }
+    }
+  }
+  [[nodiscard]] std::int64_t tiles() const { return pieces(cols_, width_); }
+  [[nodiscard]] std::int64_t parts() const { return pieces(rows_, depth_); }
+  /// Columns of b that a tile holds.
+  [[nodiscard]] std::int64_t begin_of(std::int64_t tile) const { return tile * width_; }
+  [[nodiscard]] std::int64_t end_of(std::int64_t tile) const {
+    return std::min(cols_, (tile + 1) * width_);
+  }
+
+  /// c (+)= a b for the columns of a tile, the parts added in order; part_of(begin, end) are dense
+  /// columns [begin, end) of a. c is dense.
   template <class PartOf, class C>
-  void multiply(const PartOf& part_of, const Matrix<C>& c, bool accumulate) const {
-    for (std::int64_t k = 0; k < rows_; k += depth_) {
-      const PackedRight right{at(k), end_of(k) - k, cols_};
-      multiply_dense(Matrix<const T>(part_of(k, end_of(k))), right, c, accumulate || k > 0);
+  void multiply(std::int64_t tile, const PartOf& part_of, const Matrix<C>& c,
+                bool accumulate) const {
+    for (std::int64_t part = 0; part < parts(); ++part) {
+      const Matrix<const T> left = part_of(part * depth_, end_of_part(part));
+      const PackedRight right{at(tile, part), left.cols, c.cols};
+      multiply_dense(left, right, c, accumulate || part > 0);
     }
   }
 
  private:
-  [[nodiscard]] std::int64_t end_of(std::int64_t k) const { return std::min(rows_, k + depth_); }
-  [[nodiscard]] std::byte* at(std::int64_t k) const {
-    return data_ + part_bytes_ * static_cast<std::size_t>(k / depth_);
+  [[nodiscard]] std::int64_t end_of_part(std::int64_t part) const {
+    return std::min(rows_, (part + 1) * depth_);
+  }
+  [[nodiscard]] std::byte* at(std::int64_t tile, std::int64_t part) const {
+    return data_ + part_bytes_ * static_cast<std::size_t>(tile * parts() + part);
   }
 
-  std::int64_t rows_, cols_, depth_;
+  std::int64_t rows_, cols_, width_, depth_;
   std::size_t part_bytes_;
   std::byte* data_;
 };
 
+/// How the rows of a result are shared out: `count` pieces of `height` rows, the last one with
+/// what is left.
+struct RowTiles {
+  std::int64_t height, count;
+};
+
+/// Packs b, as many tiles at a time as work memory is meant to hold, and calls
+/// body(packed, tile, column, row_begin, row_end) for every tile of the result, in parallel;
+/// `column` is the tile's first. Neighbours in order share their tile, so that a thread finds it in
+/// its cache.
+template <class T, class Body>
+void for_tiles(const Matrix<const T>& b, Cut cut, std::int64_t rows, RowTiles row_tiles,
+               const Body& body) {
+  const std::int64_t tile_bytes = b.rows * cut.width * std::int64_t{sizeof(T)};
+  const std::int64_t at_once = std::max<std::int64_t>(1, kPackedBytes / tile_bytes) * cut.width;
+  for (std::int64_t column = 0; column < b.cols; column += at_once) {
+    const PackedTiles<T> right(column_range(b, column, std::min(b.cols, column + at_once)), cut);
+    parallel_for(row_tiles.count * right.tiles(), 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const std::int64_t row_tile = i % row_tiles.count, tile = i / row_tiles.count;
+        const std::int64_t r = row_tile * row_tiles.height;
+        const bool is_last = row_tile + 1 == row_tiles.count;
+        body(right, tile, column + right.begin_of(tile), r, is_last ? rows : r + row_tiles.height);
+      }
+    });
+  }
+}
+
 /// One tile of c. Where the kernels cannot write it in place it goes by way of work memory, which
 /// also spares strides of a power of two, whose lines evict each other.
 template <class AB, class C>
-void multiply_tile(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
-                   bool accumulate, bool streams) {
+void multiply_tile(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
+                   const Matrix<C>& c, bool accumulate, bool streams) {
   constexpr bool is_f32 = std::is_same_v<C, float>;
   const auto part_of = [&](std::int64_t begin, std::int64_t end) {
     return dense(column_range(a, begin, end), Purpose::gemm_dense_left);
   };
-  if (is_dense(c) && !streams && (is_f32 || b.is_whole())) {
-    b.multiply(part_of, c, accumulate);
-  } else if (!is_f32 && b.is_whole()) {
+  if (is_dense(c) && !streams && (is_f32 || b.parts() == 1)) {
+    b.multiply(tile, part_of, c, accumulate);
+  } else if (!is_f32 && b.parts() == 1) {
     const auto out = work_matrix<C>(c.rows, c.cols, Purpose::gemm_sum);
-    b.multiply(part_of, out, false);
+    b.multiply(tile, part_of, out, false);
     copy_rows(as_const(out), c);
   } else {
     const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_sum);
-    b.multiply(part_of, sum, false);
+    b.multiply(tile, part_of, sum, false);
     if constexpr (!is_f32) {
       copy_rows(as_const(sum), c);
     } else if (accumulate) {
@@ -172,68 +223,43 @@ void multiply_tile(const Matrix<const AB>& a, const PackedColumns<AB>& b, const 
 /// A tile of fewer rows than its height: padded with zero rows, so that no kernel is compiled for
 /// their number and their bits are those of a full tile.
 template <class AB, class C>
-void multiply_padded(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
-                     std::int64_t height, bool accumulate) {
+void multiply_padded(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
+                     const Matrix<C>& c, std::int64_t height, bool accumulate) {
   const auto out = work_matrix<C>(height, c.cols, Purpose::tail_out);
   const auto out_rows = row_range(out, 0, c.rows);
   if (accumulate) copy_rows(as_const(c), out_rows);
-  multiply_tile(padded(a, height, Purpose::tail_left), b, out, accumulate, false);
+  multiply_tile(padded(a, height, Purpose::tail_left), b, tile, out, accumulate, false);
   copy_rows(as_const(out_rows), c);
 }
 
-/// Height of gemm_rows' tiles: a whole number of granules, one for all tiles of the product.
-std::int64_t tile_height(std::int64_t rows) {
-  if (rows % kRowTile == 0) return kRowTile;
+/// How gemm_rows cuts M rows: whole granules. A last tile that would be short shares a piece with
+/// the one before it.
+RowTiles granular_tiles_of(std::int64_t rows) {
+  if (rows % kRowTile == 0) return {kRowTile, rows / kRowTile};
   const std::int64_t wanted = pieces(rows, pieces(rows, kLargestRowTile));
-  return pieces(wanted, kRowGranule) * kRowGranule;
+  const std::int64_t height = pieces(wanted, kRowGranule) * kRowGranule;
+  return {height, std::max<std::int64_t>(1, rows / height)};
 }
 
 /// Rows in tiles of one height. Where the last tile is short, it starts early and makes some rows a
 /// second time (in a fixed order, the same rows of the same product); rows that are added to what
 /// is there cannot be made twice, and fewer rows than one tile leave no room: these are padded.
 template <class AB, class C>
-void multiply_rows(const Matrix<const AB>& a, const PackedColumns<AB>& b, const Matrix<C>& c,
-                   std::int64_t height, bool accumulate, bool streams) {
+void multiply_rows(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
+                   const Matrix<C>& c, std::int64_t height, bool accumulate, bool streams) {
   for (std::int64_t r = 0; r < c.rows; r += height) {
     const bool is_short = r + height > c.rows;
     const std::int64_t begin =
         is_short && !accumulate ? std::max<std::int64_t>(0, c.rows - height) : r;
     const std::int64_t end = std::min(c.rows, begin + height);
     if (end - begin == height) {
-      multiply_tile(row_range(a, begin, end), b, row_range(c, begin, end), accumulate, streams);
+      multiply_tile(row_range(a, begin, end), b, tile, row_range(c, begin, end), accumulate,
+                    streams);
     } else {
-      multiply_padded(row_range(a, begin, end), b, row_range(c, begin, end), height, accumulate);
+      multiply_padded(row_range(a, begin, end), b, tile, row_range(c, begin, end), height,
+                      accumulate);
     }
   }
-}
-
-/// How a result is shared out: tasks of `rows` rows and `cols` columns.
-struct Tasks {
-  std::int64_t rows, cols;
-};
-
-/// As many rows a task as leave every thread a few tasks: each packs its part of b once.
-Tasks tasks_of_rows(std::int64_t rows, std::int64_t cols, std::int64_t height,
-                    std::int64_t widest) {
-  constexpr std::int64_t kTasksPerThread = 2;
-  const std::int64_t width = cols <= widest ? cols : kColumnTile;
-  const std::int64_t wanted = num_threads() == 1 ? 1 : kTasksPerThread * num_threads();
-  const std::int64_t row_tasks = pieces(wanted, pieces(cols, width));
-  const std::int64_t tiles = pieces(pieces(rows, height), row_tasks);
-  return {std::max<std::int64_t>(tiles, 1) * height, width};
-}
-
-/// Calls body(row_begin, row_end, column_begin, column_end) for every task, in parallel.
-template <class Body>
-void for_tasks(std::int64_t rows, std::int64_t cols, Tasks tasks, const Body& body) {
-  const std::int64_t row_tasks = pieces(rows, tasks.rows);
-  const std::int64_t count = row_tasks * pieces(cols, tasks.cols);
-  parallel_for(count, 1, [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::int64_t r = i % row_tasks * tasks.rows, c = i / row_tasks * tasks.cols;
-      body(r, std::min(rows, r + tasks.rows), c, std::min(cols, c + tasks.cols));
-    }
-  });
 }
 
 template <class T>
@@ -245,27 +271,38 @@ constexpr std::int64_t token_tile() {
   return std::is_same_v<T, bf16> ? kBf16TokenTile : kF32TokenTile;
 }
 
+/// c (+)= a^T times one tile of b, by way of work memory: gradients are not read before the
+/// optimizer comes, so that new ones are streamed.
+template <class AB>
+void multiply_transposed(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
+                         const Matrix<float>& c, bool accumulate) {
+  const auto part_of = [&](std::int64_t begin, std::int64_t end) {
+    const auto part = work_matrix<AB>(c.rows, end - begin, Purpose::tail_left);
+    transpose_rows(row_range(a, begin, std::min(a.rows, end)), end - begin, part.data);
+    return as_const(part);
+  };
+  const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_sum);
+  b.multiply(tile, part_of, sum, false);
+  accumulate ? add_rows(sum, c) : stream_rows(sum, c);
+}
+
 /// c (+)= a^T b for at most kTokensAtOnce tokens. Kernels are compiled per length of the sum, so
 /// that a last tile of tokens that is no whole number of granules is filled up with zeros, which
-/// add nothing. Gradients are not read before the optimizer comes, so that new ones are streamed.
+/// add nothing.
 template <class AB>
 void add_tokens(const Matrix<const AB>& a, Matrix<const AB> b, const Matrix<float>& c,
                 bool accumulate) {
   const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
   if (whole != b.rows) b = padded(b, whole, Purpose::tail_right);
-  const PackedColumns<AB> right(b, token_tile<AB>());
-  for (std::int64_t r = 0; r < c.rows; r += kRowTile) {
-    const std::int64_t r1 = std::min(c.rows, r + kRowTile);
-    const auto part_of = [&](std::int64_t begin, std::int64_t end) {
-      const auto part = work_matrix<AB>(r1 - r, end - begin, Purpose::tail_left);
-      transpose_rows(column_range(row_range(a, begin, std::min(a.rows, end)), r, r1), end - begin,
-                     part.data);
-      return as_const(part);
-    };
-    const auto sum = work_matrix<float>(r1 - r, c.cols, Purpose::gemm_sum);
-    right.multiply(part_of, sum, false);
-    accumulate ? add_rows(sum, row_range(c, r, r1)) : stream_rows(sum, row_range(c, r, r1));
-  }
+  const Cut cut{std::min(c.cols, kColumnTile), token_tile<AB>()};
+  for_tiles(b, cut, c.rows, {kRowTile, pieces(c.rows, kRowTile)},
+            [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
+                std::int64_t r0, std::int64_t r1) {
+              const std::int64_t width = right.end_of(tile) - right.begin_of(tile);
+              multiply_transposed(column_range(a, r0, r1), right, tile,
+                                  column_range(row_range(c, r0, r1), column, column + width),
+                                  accumulate);
+            });
 }
 
 }  // namespace
@@ -277,12 +314,15 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   if (is_done_without_product(a.cols, c, accumulate)) return;
   const bool streams = std::is_same_v<AB, bf16> && std::is_same_v<C, float> && !accumulate &&
                        c.rows * c.cols >= kLargeResult;
-  const std::int64_t height = tile_height(c.rows);
-  for_tasks(c.rows, c.cols, tasks_of_rows(c.rows, c.cols, height, kWidestRow),
-            [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
-              const PackedColumns<AB> right(column_range(b, c0, c1), depth_tile<AB>());
-              multiply_rows(row_range(a, r0, r1), right, column_range(row_range(c, r0, r1), c0, c1),
-                            height, accumulate, streams);
+  const RowTiles row_tiles = granular_tiles_of(c.rows);
+  const Cut cut{c.cols <= kWidestRow ? c.cols : kColumnTile, depth_tile<AB>()};
+  for_tiles(b, cut, c.rows, row_tiles,
+            [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
+                std::int64_t r0, std::int64_t r1) {
+              const std::int64_t width = right.end_of(tile) - right.begin_of(tile);
+              multiply_rows(row_range(a, r0, r1), right, tile,
+                            column_range(row_range(c, r0, r1), column, column + width),
+                            row_tiles.height, accumulate, streams);
             });
 }
 
@@ -293,17 +333,10 @@ void gemm_weight_gradient(Matrix<const AB> a, Matrix<const AB> b, Matrix<float> 
   MOESTRO_CHECK(!a.is_transposed && !b.is_transposed,
                 "gemm_weight_gradient: a and b must hold one token per row");
   if (is_done_without_product(a.rows, c, accumulate)) return;
-  for_tasks(c.rows, c.cols, tasks_of_rows(c.rows, c.cols, kRowTile, kColumnTile),
-            [&](std::int64_t r0, std::int64_t r1, std::int64_t c0, std::int64_t c1) {
-              const auto left = column_range(a, r0, r1);
-              const auto right = column_range(b, c0, c1);
-              const auto result = column_range(row_range(c, r0, r1), c0, c1);
-              for (std::int64_t t = 0; t < a.rows; t += kTokensAtOnce) {
-                const std::int64_t end = std::min(a.rows, t + kTokensAtOnce);
-                add_tokens(row_range(left, t, end), row_range(right, t, end), result,
-                           accumulate || t > 0);
-              }
-            });
+  for (std::int64_t t = 0; t < a.rows; t += kTokensAtOnce) {
+    const std::int64_t end = std::min(a.rows, t + kTokensAtOnce);
+    add_tokens(row_range(a, t, end), row_range(b, t, end), c, accumulate || t > 0);
+  }
 }
 
 template void gemm_rows(Matrix<const float>, Matrix<const float>, Matrix<float>, bool);

@@ -14,7 +14,9 @@ Compute set_up_compute(Dtype wanted, int threads) {
   if (threads > 0) kernels::set_num_threads(threads);
   Compute compute;
   compute.threads = kernels::num_threads();
-  at::set_num_threads(compute.threads);
+  // Our kernels bring their own threads. ATen's, of OpenMP, would spin between its few small
+  // operations and take the cores away from them.
+  at::set_num_threads(1);
   if (wanted == Dtype::bf16) {
     if (kernels::has_fast_bf16()) {
       compute.dtype = at::kBFloat16;

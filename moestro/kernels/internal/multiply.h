@@ -43,7 +43,8 @@ void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b,
 [[nodiscard]] std::size_t packed_bytes(std::int64_t k, std::int64_t n, ElementType type);
 
 /// Copies the right side [k, n] of products into the layout they run fastest with, whatever their
-/// m, provided that their a and c have no gaps between rows. Errors: as multiply().
+/// m, provided that their a and c have no gaps between rows. Uses num_threads() outside
+/// parallel_for. Errors: as multiply().
 template <class T>
 void pack_right(const Matrix<const T>& b, std::byte* packed);
 
