@@ -21,6 +21,11 @@ BUILD_PACKAGES=(
   python3              # checkers among the tests
   python3-venv         # the environment that holds torch
 )
+# Debian packages of the fuzzers:
+FUZZ_PACKAGES=(
+  clang                # compiler with libFuzzer
+  libclang-rt-14-dev   # libFuzzer itself, sanitizers
+)
 # Debian packages of the demo:
 DEMO_PACKAGES=(
   fortunes             # English text to train on
@@ -38,8 +43,9 @@ Usage: ./moestro.sh <verb>
 
   build                  install what is missing, build build/release/moestro
   test [--preset NAME]   build and run the tests; presets: release (default), dev,
-                         lean (nothing optional), asan (sanitizers, quick tests only)
+                         lean (nothing optional), asan, tsan (sanitizers, quick tests only)
   demo                   build, then train a small model on English text (about two minutes)
+  fuzz [SECONDS]         feed mutated files to every reader, each for so long (default: 60)
   clean                  remove all that was built
   help                   this page
 
@@ -103,15 +109,19 @@ install_torch() {
     fail "could not install torch $TORCH_VERSION"
 }
 
-# Builds one preset; configures only when that is not done yet or the presets changed.
+# Builds one preset, or some targets of it; configures only when that is not done yet or the presets changed.
 build() {
-  local preset=$1
+  local preset=$1 targets=(all)
+  [ $# -eq 1 ] || targets=("${@:2}")
   install_packages "${BUILD_PACKAGES[@]}"
-  [ "$preset" = lean ] || install_torch
+  case $preset in
+    lean | tsan | fuzz) ;;
+    *) install_torch ;;
+  esac
   if [ ! -e "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$preset/build.ninja" ]; then
     cmake --preset "$preset"
   fi
-  cmake --build "build/$preset" -j "$(nproc)"
+  cmake --build "build/$preset" -j "$(nproc)" --target "${targets[@]}"
 }
 
 run_tests() {
@@ -131,6 +141,20 @@ run_tests() {
   ctest --test-dir "build/$preset" -j 2 --output-on-failure "${select[@]}"
 }
 
+fuzz() {
+  local seconds=${1:-60} name
+  [[ $seconds =~ ^[1-9][0-9]*$ && $# -le 1 ]] || reject "fuzz takes a number of seconds, got \"$*\""
+  install_packages "${BUILD_PACKAGES[@]}" "${FUZZ_PACKAGES[@]}"
+  build fuzz config_fuzz safetensors_fuzz
+  mkdir -p build/fuzz/corpus/{config,safetensors}
+  cp examples/models/*.json build/fuzz/corpus/config/
+  for name in config safetensors; do
+    say "fuzzing $name for $seconds s"
+    # A failing input is left in build/fuzz.
+    (cd build/fuzz && "tests/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -print_final_stats=1 "corpus/$name")
+  done
+}
+
 demo() {
   install_packages "${BUILD_PACKAGES[@]}" "${DEMO_PACKAGES[@]}"
   build release
@@ -140,7 +164,7 @@ demo() {
 
 verb=${1:-help}
 [ $# -eq 0 ] || shift
-if [ "$verb" != test ] && [ $# -gt 0 ]; then
+if [ "$verb" != test ] && [ "$verb" != fuzz ] && [ $# -gt 0 ]; then
   reject "$verb takes no arguments, got \"$1\""
 fi
 case $verb in
@@ -150,6 +174,7 @@ case $verb in
     ;;
   test) run_tests "$@" ;;
   demo) demo ;;
+  fuzz) fuzz "$@" ;;
   clean) rm -rf build ;;
   help | --help | -h) usage ;;
   *)

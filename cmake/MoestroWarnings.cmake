@@ -19,3 +19,7 @@ elseif(MOESTRO_SANITIZE STREQUAL "thread")
 elseif(NOT MOESTRO_SANITIZE STREQUAL "")
   message(FATAL_ERROR "MOESTRO_SANITIZE is address, thread or empty, not ${MOESTRO_SANITIZE}")
 endif()
+if(MOESTRO_BUILD_FUZZERS)
+  # Counts the branches that an input takes, in the libraries too: what libFuzzer steers by.
+  target_compile_options(moestro_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
