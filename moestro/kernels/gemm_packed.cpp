@@ -36,22 +36,10 @@ constexpr std::int64_t kTokensAtOnce = 8192;
 // caches: fetching their old contents cost up to half of the product's time.
 constexpr std::int64_t kLargeResult = std::int64_t{1} << 18;  // elements: 1 MiB
 
-/// A right side, or a part of it, in the layout of the kernels: of its own type, or widened to f32
-/// on CPUs that lack bf16.
-struct PackedRight {
-  const std::byte* data;
-  std::int64_t rows, cols;
-};
-
+/// CPUs that lack bf16 make the same product of the same values in f32.
 template <class T>
 bool is_widened() {
   return std::is_same_v<T, bf16> && !has_fast_bf16();
-}
-
-template <class T>
-PackedRight packed_as_is(const Matrix<const T>& b, std::byte* to) {
-  pack_right(b, to);
-  return {to, b.rows, b.cols};
 }
 
 template <class T>
@@ -60,19 +48,22 @@ std::size_t bytes_of_packed(std::int64_t rows, std::int64_t cols) {
 }
 
 template <class T>
-PackedRight packed(const Matrix<const T>& b, std::byte* to) {
+void pack(const Matrix<const T>& b, std::byte* to) {
   if constexpr (std::is_same_v<T, bf16>) {
-    if (is_widened<T>()) return packed_as_is(widened(b, Purpose::gemm_right), to);
+    if (is_widened<T>()) {
+      pack_right(widened(b, Purpose::gemm_right), to);
+      return;
+    }
   }
-  return packed_as_is(b, to);
+  pack_right(b, to);
 }
 
-/// c (+)= a b. Both are dense.
+/// c (+)= a b of a packed b. a and c are dense.
 template <class AB, class C>
-void multiply_native(const Matrix<const AB>& a, const PackedRight& b, const Matrix<C>& c,
+void multiply_native(const Matrix<const AB>& a, const std::byte* b, const Matrix<C>& c,
                      bool accumulate) {
   const ProductShape shape{.m = a.rows,
-                           .n = b.cols,
+                           .n = c.cols,
                            .k = a.cols,
                            .a_stride = a.cols,
                            .c_stride = c.cols,
@@ -80,13 +71,13 @@ void multiply_native(const Matrix<const AB>& a, const PackedRight& b, const Matr
                            .accumulate = accumulate,
                            .inputs = kElementType<AB>,
                            .output = kElementType<C>};
-  multiply(shape, reinterpret_cast<const std::byte*>(a.data), b.data,
+  multiply(shape, reinterpret_cast<const std::byte*>(a.data), b,
            reinterpret_cast<std::byte*>(c.data));
 }
 
 template <class AB, class C>
-void multiply_dense(const Matrix<const AB>& a, const PackedRight& b, const Matrix<C>& c,
-                    bool accumulate) {
+void multiply_packed(const Matrix<const AB>& a, const std::byte* b, const Matrix<C>& c,
+                     bool accumulate) {
   if constexpr (std::is_same_v<AB, bf16>) {
     if (is_widened<AB>()) {
       const auto wide = widened(a, Purpose::gemm_left);
@@ -125,7 +116,7 @@ class PackedTiles {
     for (std::int64_t tile = 0; tile < tiles(); ++tile) {
       const auto columns = column_range(b, begin_of(tile), end_of(tile));
       for (std::int64_t part = 0; part < parts(); ++part) {
-        packed(row_range(columns, part * depth_, end_of_part(part)), at(tile, part));
+        pack(row_range(columns, part * depth_, end_of_part(part)), at(tile, part));
       }
     }
   }
@@ -144,8 +135,7 @@ class PackedTiles {
                 bool accumulate) const {
     for (std::int64_t part = 0; part < parts(); ++part) {
       const Matrix<const T> left = part_of(part * depth_, end_of_part(part));
-      const PackedRight right{at(tile, part), left.cols, c.cols};
-      multiply_dense(left, right, c, accumulate || part > 0);
+      multiply_packed(left, at(tile, part), c, accumulate || part > 0);
     }
   }
 
