@@ -2,7 +2,6 @@
 // it: linear maps (gemm_rows) and weight gradients.
 
 #include <algorithm>
-#include <limits>
 #include <type_traits>
 
 #include "moestro/kernels/gemm.h"
@@ -23,9 +22,10 @@ constexpr std::int64_t kLargestRowTile = 320;  // where that saves a tile
 constexpr std::int64_t kRowGranule = 16;       // rows of an AMX tile
 constexpr std::int64_t kWidestRow = 1024;      // results up to this wide are not cut into columns
 constexpr std::int64_t kColumnTile = 512;
-constexpr std::int64_t kBf16DepthTile = 1024;  // AMX: longer rows fall out of the cache
-constexpr std::int64_t kTokenGranule = 32;     // tokens of one AMX tile, and of a transposed block
-constexpr std::int64_t kF32TokenTile = 512;    // of the sum over tokens
+constexpr std::int64_t kDepthTile =
+    1024;  // longer sums lose digits, longer rows fall out of the cache
+constexpr std::int64_t kTokenGranule = 32;   // tokens of one AMX tile, and of a transposed block
+constexpr std::int64_t kF32TokenTile = 512;  // of the sum over tokens
 constexpr std::int64_t kBf16TokenTile = 1024;
 
 // Bounds of the work memory: one tile of b may still be larger.
@@ -253,10 +253,6 @@ void multiply_rows(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int
 }
 
 template <class T>
-constexpr std::int64_t depth_tile() {
-  return std::is_same_v<T, bf16> ? kBf16DepthTile : std::numeric_limits<std::int64_t>::max();
-}
-template <class T>
 constexpr std::int64_t token_tile() {
   return std::is_same_v<T, bf16> ? kBf16TokenTile : kF32TokenTile;
 }
@@ -305,7 +301,7 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   const bool streams = std::is_same_v<AB, bf16> && std::is_same_v<C, float> && !accumulate &&
                        c.rows * c.cols >= kLargeResult;
   const RowTiles row_tiles = granular_tiles_of(c.rows);
-  const Cut cut{c.cols <= kWidestRow ? c.cols : kColumnTile, depth_tile<AB>()};
+  const Cut cut{c.cols <= kWidestRow ? c.cols : kColumnTile, kDepthTile};
   for_tiles(b, cut, c.rows, row_tiles,
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t r0, std::int64_t r1) {
