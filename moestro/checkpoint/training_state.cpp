@@ -50,14 +50,19 @@ void write_optimizer(const fs::path& file, const TrainingTensors& tensors) {
   writer.finish();
 }
 
-void read_moment(const SafetensorsFile& file, const std::string& name,
-                 const model::TensorSpec& spec, std::span<float> out) {
+void check_moment(const SafetensorsFile& file, const std::string& name,
+                  const model::TensorSpec& spec) {
   const TensorInfo& stored = file.info(name);
   if (stored.shape != spec.shape) {
     throw input_error(fmt::format("{} tensor \"{}\"", file.path().string(), printable(name)),
                       "expected shape {}, got {}; the checkpoint is of another model",
                       shape_text(spec.shape), shape_text(stored.shape));
   }
+}
+
+void read_moment(const SafetensorsFile& file, const std::string& name,
+                 const model::TensorSpec& spec, std::span<float> out) {
+  check_moment(file, name, spec);
   file.read_floats(name, out);
 }
 
@@ -70,6 +75,20 @@ std::optional<std::int64_t> step_of(const std::string& name) {
   const auto result = std::from_chars(begin, end, step);
   if (result.ec != std::errc() || result.ptr != end || step < 0) return std::nullopt;
   return step;
+}
+
+bool is_other_version(const Json& state) {
+  if (!state.is_object() || state.value("format", Json()) != kCheckpointFormat) return false;
+  const Json version = state.value("version", Json());
+  return version.is_number_integer() && version != kCheckpointVersion;
+}
+
+void check_step(const Json& state, const fs::path& folder, const std::string& file) {
+  const auto named = step_of(folder.filename().string());
+  if (!named || state["step"] == *named) return;
+  throw input_error(fmt::format("{} step", file),
+                    "expected {}, as the folder says, got {}; the file is damaged", *named,
+                    state["step"].dump());
 }
 
 /// The folders of a run's folder; none if it does not exist.
@@ -105,6 +124,21 @@ void save_training_checkpoint(const fs::path& folder, std::string_view config_js
   target.commit();
 }
 
+void check_version(const fs::path& folder) {
+  const std::string file = (folder / kStateFile).string();
+  Json state;
+  try {
+    state = read_json_file(file);
+  } catch (const Error&) {
+    return;
+  }
+  if (!is_other_version(state)) return;
+  throw input_error(fmt::format("{} version", file),
+                    "expected {}, got {}; read it with the program that wrote it, or use another "
+                    "checkpoint.folder",
+                    kCheckpointVersion, state["version"].dump());
+}
+
 Json read_training_state(const fs::path& folder) {
   const std::string file = (folder / kStateFile).string();
   Json state = read_json_file(file);
@@ -125,6 +159,7 @@ Json read_training_state(const fs::path& folder) {
                       "expected a whole number >= 0, got {}; the file is damaged",
                       printable(state.value(key, Json()).dump()));
   }
+  check_step(state, folder, file);
   return state;
 }
 
@@ -132,6 +167,26 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
                   std::span<float> exp_avg, std::span<float> exp_avg_sq) {
   read_moment(file, exp_avg_name(spec), spec, exp_avg);
   read_moment(file, exp_avg_sq_name(spec), spec, exp_avg_sq);
+}
+
+std::string why_not_resumable(const HfFolder& folder, const model::ModelConfig& config) {
+  std::error_code unreadable;  // whoever reads the files says so
+  const bool has_state = fs::exists(folder.path() / kStateFile, unreadable);
+  const bool has_moments = fs::exists(folder.path() / kOptimizerFile, unreadable);
+  if (!has_state && !has_moments) return "";
+  try {
+    static_cast<void>(read_training_state(folder.path()));
+    const SafetensorsFile file(folder.path() / kOptimizerFile);
+    for (const model::TensorSpec& spec : model::tensors(config)) {
+      if (!has_optimizer_state(spec) || !folder.locate(config, spec)) continue;
+      check_moment(file, exp_avg_name(spec), spec);
+      check_moment(file, exp_avg_sq_name(spec), spec);
+    }
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return error.what();
+  }
+  return "";
 }
 
 fs::path step_folder(const fs::path& root, std::int64_t step) {
@@ -179,6 +234,25 @@ fs::path resolve_checkpoint(const fs::path& folder) {
   log_info("{} holds checkpoints of a run; taking the newest, {}", folder.string(),
            newest->string());
   return *newest;
+}
+
+std::string set_steps_aside(const fs::path& root) {
+  const std::vector<fs::path> steps = step_folders(root);
+  if (steps.empty()) return "";
+  try {
+    fs::path aside;
+    for (int i = 1; aside.empty() || fs::exists(aside); ++i) {
+      aside = root / fmt::format("earlier-{}", i);
+    }
+    fs::create_directory(aside);
+    for (const fs::path& step : steps) fs::rename(step, aside / step.filename());
+    log_warning("checkpoint.resume = false: the checkpoints of an earlier run are now in {}",
+                aside.string());
+    return aside.string();
+  } catch (const fs::filesystem_error& error) {
+    throw io_error(root.string(), "cannot set earlier checkpoints aside: {}",
+                   error.code().message());
+  }
 }
 
 void prune_checkpoints(const fs::path& root, std::int64_t keep) {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "moestro/checkpoint/hf_folder.h"
 #include "moestro/checkpoint/safetensors.h"
 #include "moestro/checkpoint/save.h"
 #include "moestro/core/json.h"
@@ -43,14 +44,24 @@ struct TrainingTensors {
 void save_training_checkpoint(const std::filesystem::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors);
 
-/// Reads trainer.json. Errors: input, if there is none, it is of another format or a newer version,
-/// or lacks "step" or "tokens_seen".
+/// Reads trainer.json. Errors: input, if there is none, it is of another format or version, lacks
+/// "step" or "tokens_seen", or names another step than the folder, where that is a step folder.
 [[nodiscard]] Json read_training_state(const std::filesystem::path& folder);
+
+/// Errors: input, if trainer.json is sound but of another version of the format: such a checkpoint
+/// is not damaged, and nobody may replace it. What cannot be read so far is left to
+/// read_training_state.
+void check_version(const std::filesystem::path& folder);
 
 /// Reads both moments of a tensor from an optimizer file (`folder / kOptimizerFile`).
 /// Shapes: both spans have spec.elements(). Errors: input, if one is absent or of another shape.
 void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
                   std::span<float> exp_avg, std::span<float> exp_avg_sq);
+
+/// Why training could not go on from a folder; empty if it could, or if the folder has none of the
+/// files that training adds. Reads headers and trainer.json only. Errors: io.
+[[nodiscard]] std::string why_not_resumable(const HfFolder& folder,
+                                            const model::ModelConfig& config);
 
 /// "ROOT/step-000123".
 [[nodiscard]] std::filesystem::path step_folder(const std::filesystem::path& root,
@@ -71,6 +82,11 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 /// The checkpoint that a folder named by a user stands for: itself, or, if it is none but holds
 /// step folders, the newest complete one, and then says so. Errors: as step_folders.
 [[nodiscard]] std::filesystem::path resolve_checkpoint(const std::filesystem::path& folder);
+
+/// Moves all step folders of a run's folder into its "earlier-1" (or -2, ...), so that another run
+/// may begin in it; says where they went. Returns that folder, or empty if there are none. Errors:
+/// io.
+std::string set_steps_aside(const std::filesystem::path& root);
 
 /// Removes all but the `keep` newest complete checkpoints of a folder and what crashes left half
 /// written. A step folder that holds other files too is left alone.

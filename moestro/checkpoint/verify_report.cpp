@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/core/text.h"
 
 namespace moestro::checkpoint {
@@ -135,7 +136,7 @@ std::string dtypes_text(const std::map<Dtype, std::int64_t>& by_dtype) {
 
 bool VerifyReport::is_complete() const {
   return missing.empty() && unexpected.empty() && repeated.empty() && wrong_shapes.empty() &&
-         wrong_dtypes.empty() && differing_twins.empty();
+         wrong_dtypes.empty() && differing_twins.empty() && resume_problem.empty();
 }
 
 VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& config) {
@@ -161,6 +162,7 @@ VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& c
     if (spec.role == model::Role::embedding) verify_twin(folder, config, spec, report);
   }
   classify_rest(folder, config, used, report);
+  report.resume_problem = why_not_resumable(folder, config);
   return report;
 }
 
@@ -177,6 +179,9 @@ std::string to_text(const VerifyReport& report, std::size_t limit) {
   text += section("wrong shape", lines(report.wrong_shapes), limit);
   text += section("type that cannot be read as float", lines(report.wrong_dtypes), limit);
   text += section("tied head unlike the embedding", report.differing_twins, limit);
+  if (!report.resume_problem.empty()) {
+    text += fmt::format("  training cannot go on from it: {}\n", report.resume_problem);
+  }
   text += section("tolerated, MTP tensors that are not stored", report.absent_mtp, limit);
   text += section("tolerated, MTP tensors beyond the config", report.extra_mtp, limit);
   text += section("tolerated, redundant", report.ignored, limit);
@@ -205,6 +210,7 @@ Json to_json(const VerifyReport& report) {
       {"wrong_shapes", wrong_shapes},
       {"wrong_dtypes", wrong_dtypes},
       {"differing_twins", report.differing_twins},
+      {"resume_problem", report.resume_problem.empty() ? Json() : Json(report.resume_problem)},
       {"tolerated",
        {{"absent_mtp", report.absent_mtp},
         {"extra_mtp", report.extra_mtp},

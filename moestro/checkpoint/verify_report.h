@@ -41,6 +41,8 @@ struct VerifyReport {
   std::vector<WrongDtype> wrong_dtypes;      // types that do not convert to float
   std::vector<std::string> differing_twins;  // a stored tied head unlike the embedding
 
+  std::string resume_problem;  // why training could not go on from its own checkpoint
+
   // Tolerated.
   std::vector<std::string>
       absent_mtp;  // all MTP tensors, when none is stored (transformers drops them)
@@ -50,7 +52,8 @@ struct VerifyReport {
   [[nodiscard]] bool is_complete() const;
 };
 
-/// Compares the tensors of a folder with those of a model. Reads headers only, and the head if
+/// Compares the tensors of a folder with those of a model, and checks what training added to it if
+/// it did. Reads headers only, and the head if
 /// tied embeddings are stored twice.
 [[nodiscard]] VerifyReport verify_complete(const HfFolder& folder,
                                            const model::ModelConfig& config);

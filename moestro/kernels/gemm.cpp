@@ -42,7 +42,6 @@ void multiply_tile(const Matrix<const float>& a, const Matrix<const float>& b,
   multiply_native(a, b, c, accumulate);
 }
 
-/// CPUs that lack bf16 make the same product of the same values in f32.
 template <class C>
 void multiply_tile(const Matrix<const bf16>& a, const Matrix<const bf16>& b, const Matrix<C>& c,
                    bool accumulate) {
@@ -50,15 +49,10 @@ void multiply_tile(const Matrix<const bf16>& a, const Matrix<const bf16>& b, con
     multiply_native(a, b, c, accumulate);
     return;
   }
-  const auto wide_a = widened(a, Purpose::gemm_left);
   const auto wide_b = widened(b, Purpose::gemm_right);
-  if constexpr (std::is_same_v<C, float>) {
-    multiply_native(wide_a, wide_b, c, accumulate);
-  } else {
-    const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_sum);
-    multiply_native(wide_a, wide_b, sum, false);
-    copy_rows(sum, c);
-  }
+  multiply_widened(a, c, accumulate, [&](const auto& wide_a, const auto& out, bool adds) {
+    multiply_native(wide_a, wide_b, out, adds);
+  });
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ constexpr std::int64_t kTokensAtOnce = 8192;
 // caches: fetching their old contents cost up to half of the product's time.
 constexpr std::int64_t kLargeResult = std::int64_t{1} << 18;  // elements: 1 MiB
 
-/// CPUs that lack bf16 make the same product of the same values in f32.
+/// Whether this CPU multiplies T in f32.
 template <class T>
 bool is_widened() {
   return std::is_same_v<T, bf16> && !has_fast_bf16();
@@ -80,14 +80,9 @@ void multiply_packed(const Matrix<const AB>& a, const std::byte* b, const Matrix
                      bool accumulate) {
   if constexpr (std::is_same_v<AB, bf16>) {
     if (is_widened<AB>()) {
-      const auto wide = widened(a, Purpose::gemm_left);
-      if constexpr (std::is_same_v<C, float>) {
-        multiply_native(wide, b, c, accumulate);
-      } else {
-        const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_wide_out);
-        multiply_native(wide, b, sum, false);
-        copy_rows(sum, c);
-      }
+      multiply_widened(a, c, accumulate, [b](const auto& wide, const auto& out, bool adds) {
+        multiply_native(wide, b, out, adds);
+      });
       return;
     }
   }

@@ -175,6 +175,7 @@ std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
   std::vector<std::string> problems;
   for (const std::filesystem::path& step : checkpoint::step_folders(folder)) {
     found.folder = step.string();
+    checkpoint::check_version(step);
     Description description;
     std::string problem = damage_found_by([&] { description = read_description(step); });
     if (problem.empty()) {

@@ -47,7 +47,8 @@ struct Resumption {
 
 /// Loads the newest checkpoint of `folder` that can be read into the model and optimizer; nullopt
 /// if there is none at all. Damaged ones are named in a warning each, with what is wrong.
-/// Errors: input, if the checkpoint is of another model or of other data, or if all are damaged;
+/// Errors: input, if a checkpoint is of another model, of other data or of another version of the
+/// format, or if all are damaged;
 /// io, if the system refuses.
 [[nodiscard]] std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
                                                                const DataIdentity& identity,

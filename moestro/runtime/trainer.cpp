@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
 #include "moestro/core/log.h"
@@ -42,6 +43,7 @@ struct Run {
   RunReport report;
   std::int64_t tokens_seen = 0;
   std::vector<std::string> damaged_checkpoints;  // passed over when resuming
+  bool has_saved = false;
 };
 
 StepPlan plan_of(const RunConfig& config, const Compute& compute) {
@@ -119,6 +121,12 @@ void check_validation(const DataSection& section, const TrainingData& data) {
   }
 }
 
+void warn_of_long_sequences(std::int64_t seq_len, std::int64_t max_positions) {
+  if (max_positions == 0 || seq_len <= max_positions) return;
+  log_warning("data.seq_len = {} is more than the model's max_position_embeddings = {}", seq_len,
+              max_positions);
+}
+
 Run set_up(const RunConfig& config) {
   Run run;
   run.config = config;
@@ -132,6 +140,7 @@ Run set_up(const RunConfig& config) {
   run.batches = std::make_unique<data::Batches>(
       run.data.training, data::BatchOptions{.seq_len = config.data.seq_len,
                                             .seed = static_cast<std::uint64_t>(config.train.seed)});
+  warn_of_long_sequences(config.data.seq_len, decoder.config.max_positions);
   prepare_for_training(decoder, run.compute.dtype);
   run.optimizer =
       make_optimizer(config.optimizer, config.train.steps, layers::parameters(decoder.weights));
@@ -194,9 +203,13 @@ StepReport run_step(Run& run, std::int64_t step) {
 }
 
 void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& result) {
-  if (run.config.checkpoint.folder.empty()) return;
+  const CheckpointSection& section = run.config.checkpoint;
+  if (section.folder.empty()) return;
+  // Not before there is something better: steps of an earlier run would pass for this one's.
+  if (!section.resume && !run.has_saved) checkpoint::set_steps_aside(section.folder);
+  run.has_saved = true;
   result.checkpoint = save_checkpoint(
-      run.config.checkpoint.folder, identity_of(run),
+      section.folder, identity_of(run),
       {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
       run.model, run.optimizer);
   if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint);
@@ -245,15 +258,16 @@ TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
   }
   for (std::int64_t step = run.report.first_step; step <= steps && !result.interrupted; ++step) {
     StepReport report = run_step(run, step);
-    result.interrupted = hooks.stop != nullptr && hooks.stop->load();
+    const auto is_stopped = [&] { return hooks.stop != nullptr && hooks.stop->load(); };
     const bool is_last = step == steps;
-    if (!result.interrupted && is_due(step, config.train.validate_every, is_last)) {
+    if (!is_stopped() && is_due(step, config.train.validate_every, is_last)) {
       report.validation_loss = validate(run);
       result.validation_loss = report.validation_loss;
     }
     ++result.steps;
     result.final_loss = report.loss;
     if (hooks.on_step) hooks.on_step(report);
+    result.interrupted = is_stopped();
     if (is_due(step, config.checkpoint.every, is_last || result.interrupted)) {
       save(run, step, hooks, result);
     }

@@ -53,6 +53,34 @@ std::string refusal(std::string_view trainer_json) {
   return "no error";
 }
 
+TEST(TrainingCheckpoint, FoldersThatCannotBeResumedSayWhy) {
+  const test::TemporaryFolder root;
+  save(root.path(), 7);
+  const fs::path folder = root.path() / "step-000007";
+  const auto why = [&] { return why_not_resumable(HfFolder(folder), {}); };
+  EXPECT_EQ(why(), "");
+  fs::resize_file(folder / kOptimizerFile, 20);
+  EXPECT_THAT(why(), HasSubstr(kOptimizerFile));
+  fs::remove(folder / kOptimizerFile);
+  EXPECT_THAT(why(), HasSubstr(kOptimizerFile));
+  write_file_atomically(folder / "trainer.json", "garbage");
+  EXPECT_THAT(why(), HasSubstr("trainer.json"));
+  fs::remove(folder / "trainer.json");
+  EXPECT_EQ(why(), "") << "weights alone are no training checkpoint";
+}
+
+TEST(TrainingCheckpoint, StepsAreSetAsideOnceForEveryRun) {
+  const test::TemporaryFolder root;
+  EXPECT_EQ(set_steps_aside(root.path()), "");
+  for (const char* aside : {"earlier-1", "earlier-2"}) {
+    save(root.path(), 1);
+    save(root.path(), 20);
+    EXPECT_EQ(set_steps_aside(root.path()), (root.path() / aside).string());
+    EXPECT_TRUE(step_folders(root.path()).empty());
+    EXPECT_EQ(step_folders(root.path() / aside).size(), 2U);
+  }
+}
+
 TEST(TrainingCheckpoint, ReadsBackStateWeightsAndMoments) {
   const test::TemporaryFolder root;
   save(root.path(), 123);

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "moestro/core/error.h"
+#include "moestro/core/json.h"
 #include "moestro/layers/weights.h"
 #include "moestro/runtime/decoder.h"
 #include "tests/runtime/training_test_support.h"
@@ -112,6 +114,30 @@ TEST_F(Checkpoints, ARunNeverStartsOverBecauseAllAreDamaged) {
                 HasSubstr((root_ / "step-000004").string() + ", " +
                           (root_ / "step-000002").string() + ", or set checkpoint.resume = false"));
   }
+}
+
+TEST_F(Checkpoints, OneOfAnotherVersionIsAnErrorNotDamage) {
+  const fs::path file = root_ / "step-000004" / "trainer.json";
+  Json state = read_json_file(file.string());
+  state["version"] = 2;
+  write_json_file(file, state);
+  try {
+    static_cast<void>(load());
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    static_cast<void>(testing::internal::GetCapturedStderr());
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_THAT(error.what(), HasSubstr("version] expected 1, got 2"));
+  }
+}
+
+TEST_F(Checkpoints, OneThatNamesAnotherStepIsDamaged) {
+  const fs::path file = root_ / "step-000004" / "trainer.json";
+  Json state = read_json_file(file.string());
+  state["step"] = 3;
+  write_json_file(file, state);
+  ASSERT_TRUE(load().has_value());
+  EXPECT_THAT(log_, HasSubstr("step] expected 4, as the folder says, got 3"));
 }
 
 TEST_F(Checkpoints, AWholeOneOfAnotherRunIsAnErrorNotDamage) {

@@ -92,10 +92,26 @@ TEST_F(Trainer, ResumedRunEqualsAnUninterruptedOne) {
   };
   const TrainResult interrupted = train(config_, hooks);
   EXPECT_TRUE(interrupted.interrupted);
+  EXPECT_EQ(interrupted.steps, 2) << "no step begins after the request";
   EXPECT_FALSE(interrupted.checkpoint.empty());
   const Losses rest = train_and_collect(config_);
   losses.insert(losses.end(), rest.steps.begin(), rest.steps.end());
   EXPECT_EQ(losses, whole.steps);
+}
+
+TEST_F(Trainer, AFreshRunInAUsedFolderIsTheOneThatIsResumed) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  static_cast<void>(train_and_collect(config_));
+  const std::int64_t steps = config_.train.steps;
+  config_.train.steps = 2;
+  config_.checkpoint.resume = false;
+  testing::internal::CaptureStderr();
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("earlier-1"), std::string::npos);
+  config_.train.steps = steps;
+  config_.checkpoint.resume = true;
+  EXPECT_EQ(train_and_collect(config_).result.steps, steps - 2);
+  EXPECT_TRUE(std::filesystem::exists(folder_.path() / "checkpoints" / "earlier-1"));
 }
 
 TEST_F(Trainer, GoesOnFromBeforeADamagedCheckpointAndReplacesIt) {

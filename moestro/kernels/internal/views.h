@@ -95,6 +95,21 @@ template <class T>
   return as_const(copy);
 }
 
+/// bf16 products on CPUs that lack them: the same product of the same values in f32, made by
+/// multiply(a, c, accumulate).
+template <class C, class Multiply>
+void multiply_widened(const Matrix<const bf16>& a, const Matrix<C>& c, bool accumulate,
+                      const Multiply& multiply) {
+  const auto wide = widened(a, Purpose::gemm_left);
+  if constexpr (std::is_same_v<C, float>) {
+    multiply(wide, c, accumulate);
+  } else {
+    const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_wide_out);
+    multiply(wide, sum, false);
+    copy_rows(sum, c);
+  }
+}
+
 [[nodiscard]] inline std::int64_t pieces(std::int64_t size, std::int64_t piece) {
   return (size + piece - 1) / piece;
 }
