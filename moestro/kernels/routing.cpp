@@ -132,35 +132,36 @@ float sum_at(std::int64_t k, const float* values, const std::int64_t* index) {
   return sum;
 }
 
+/// What the chosen scores are divided by.
+float divisor_of(const RoutingRule& rule, const float* scores, const std::int64_t* index) {
+  return rule.renormalise ? sum_at(rule.top_k, scores, index) + kLeastSum : 1.0F;
+}
+
 void weigh(const RoutingRule& rule, const float* logits, const float* scores,
            const std::int64_t* index, float* weight) {
   if (rule.score == Score::softmax_of_chosen) {
     for (std::int64_t j = 0; j < rule.top_k; ++j) weight[j] = logits[index[j]];
     softmax_row(rule.top_k, weight, weight);
   } else {
-    for (std::int64_t j = 0; j < rule.top_k; ++j) weight[j] = scores[index[j]];
+    const float divisor = divisor_of(rule, scores, index);
+    for (std::int64_t j = 0; j < rule.top_k; ++j) weight[j] = scores[index[j]] / divisor;
   }
-  float factor = rule.scaling_factor;
-  if (rule.renormalise && rule.score != Score::softmax_of_chosen) {
-    factor /= sum_at(rule.top_k, scores, index) + kLeastSum;
-  }
-  for (std::int64_t j = 0; j < rule.top_k; ++j) weight[j] *= factor;
+  for (std::int64_t j = 0; j < rule.top_k; ++j) weight[j] *= rule.scaling_factor;
 }
 
-/// d_scores of one token from the gradient of its weights: zeros where not chosen.
+/// d_scores of one token from the gradient of its weights: zeros where not chosen. A lone expert's
+/// share is exactly 1 and its gradient exactly 0: AdamW would make whole steps of what rounding
+/// leaves there.
 void scatter_weight_gradient(const RoutingRule& rule, const float* scores,
-                             const std::int64_t* index, const float* weight, const float* d_weight,
-                             float* d_scores) {
+                             const std::int64_t* index, const float* d_weight, float* d_scores) {
   std::fill_n(d_scores, rule.experts, 0.0F);
-  float factor = rule.scaling_factor;
+  const float divisor = divisor_of(rule, scores, index);
   float mean = 0.0F;
-  if (rule.renormalise && factor != 0.0F) {
-    // The mean is taken before scaling, so that a lone expert's gradient cancels to exactly 0.
-    for (std::int64_t j = 0; j < rule.top_k; ++j) mean += d_weight[j] * (weight[j] / factor);
-    factor /= sum_at(rule.top_k, scores, index) + kLeastSum;
+  if (rule.renormalise) {
+    for (std::int64_t j = 0; j < rule.top_k; ++j) mean += d_weight[j] * (scores[index[j]] / divisor);
   }
   for (std::int64_t j = 0; j < rule.top_k; ++j) {
-    d_scores[index[j]] = factor * (d_weight[j] - mean);
+    d_scores[index[j]] = rule.scaling_factor * ((d_weight[j] - mean) / divisor);
   }
 }
 
@@ -169,8 +170,9 @@ void add_softmax_of_chosen(const RoutingRule& rule, const std::int64_t* index, c
                            const float* d_weight, float* d_logits) {
   if (rule.scaling_factor == 0.0F) return;
   float mean = 0.0F;
-  for (std::int64_t j = 0; j < rule.top_k; ++j) mean += d_weight[j] * weight[j];
-  mean /= rule.scaling_factor;
+  for (std::int64_t j = 0; j < rule.top_k; ++j) {
+    mean += d_weight[j] * (weight[j] / rule.scaling_factor);
+  }
   for (std::int64_t j = 0; j < rule.top_k; ++j) {
     d_logits[index[j]] += weight[j] * (d_weight[j] - mean);
   }
@@ -228,7 +230,7 @@ void backward_token(const Backward& b, std::int64_t t, float* softmax) {
   if (is_of_chosen) {
     std::fill_n(d, rule.experts, 0.0F);
   } else {
-    scatter_weight_gradient(rule, scores, b.index + slot, b.weight + slot, b.d_weight + slot, d);
+    scatter_weight_gradient(rule, scores, b.index + slot, b.d_weight + slot, d);
   }
   if (b.d_scores != nullptr) add_shared_gradient(rule, scores, b.d_scores, d);
   through_score(rule.score, rule.experts, scores, d);

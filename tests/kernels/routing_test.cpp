@@ -280,6 +280,21 @@ TEST_P(Rules, BackwardMatchesFiniteDifferences) {
   }
 }
 
+TEST_P(Rules, ALoneExpertHasItsWholeShareAndNoGradient) {
+  RoutingRule alone = rule();
+  alone.top_k = 1;
+  if (!alone.renormalise && alone.score != Score::softmax_of_chosen) return;
+  const std::int64_t tokens = 66;
+  const auto logits = normal<float>(tokens * 12, 1);
+  const auto d_weight = normal<float>(tokens, 2);
+  const Routed r = route(alone, logits);
+  for (const float weight : r.weight) EXPECT_EQ(weight, alone.scaling_factor);
+  std::vector<float> d(logits.size(), 9.0F);
+  route_backward(alone, tokens, logits.data(), r.scores.data(), r.index.data(), r.weight.data(),
+                 d_weight.data(), nullptr, 0.0F, d.data());
+  for (const float gradient : d) EXPECT_EQ(gradient, 0.0F);
+}
+
 TEST_P(Rules, SumsMatchDoubleAndDoNotDependOnThreads) {
   const std::int64_t tokens = 1100;  // three blocks
   const auto logits = normal<float>(tokens * 12, 1);
