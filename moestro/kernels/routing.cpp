@@ -158,7 +158,9 @@ void scatter_weight_gradient(const RoutingRule& rule, const float* scores,
   const float divisor = divisor_of(rule, scores, index);
   float mean = 0.0F;
   if (rule.renormalise) {
-    for (std::int64_t j = 0; j < rule.top_k; ++j) mean += d_weight[j] * (scores[index[j]] / divisor);
+    for (std::int64_t j = 0; j < rule.top_k; ++j) {
+      mean += d_weight[j] * (scores[index[j]] / divisor);
+    }
   }
   for (std::int64_t j = 0; j < rule.top_k; ++j) {
     d_scores[index[j]] = rule.scaling_factor * ((d_weight[j] - mean) / divisor);
