@@ -40,6 +40,12 @@ class Descriptor {
 void require_regular_file(const std::filesystem::path& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
+  if (status.type() == std::filesystem::file_type::none) {  // it may be there or not
+    throw input_error(path.string(),
+                      "expected a file that can be read, got: {}; correct the path "
+                      "or its permissions",
+                      code.message());
+  }
   if (!std::filesystem::exists(status)) {
     throw input_error(path.string(), "expected a file, but there is none; check the path");
   }
@@ -51,13 +57,35 @@ void require_regular_file(const std::filesystem::path& path) {
   }
 }
 
+/// Why a file that is there does not open, as errno has it.
+Error cannot_open(const std::filesystem::path& path) {
+  const int code = errno;
+  if (code != EACCES && code != EPERM) {
+    return io_error(path.string(), "cannot open: {}", std::generic_category().message(code));
+  }
+  return input_error(path.string(),
+                     "expected a file that can be read, got: {}; correct its "
+                     "permissions",
+                     std::generic_category().message(code));
+}
+
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path) {
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
   require_regular_file(path);
   std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw io_error(path.string(), "cannot open: {}", reason());
-  std::string bytes((std::istreambuf_iterator<char>(stream)), std::istreambuf_iterator<char>());
+  if (!stream) throw cannot_open(path);
+  std::string bytes;
+  for (std::string block(std::size_t{1} << 16, '\0'); stream;) {
+    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
+    bytes.append(block, 0, static_cast<std::size_t>(stream.gcount()));
+    if (bytes.size() > max_bytes) {
+      throw input_error(path.string(),
+                        "expected a file of at most {} bytes, got a larger one; "
+                        "name another file",
+                        max_bytes);
+    }
+  }
   if (stream.bad()) throw io_error(path.string(), "cannot read: {}", reason());
   return bytes;
 }
@@ -134,7 +162,7 @@ void AtomicFile::finish() {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   require_regular_file(path);
   const Descriptor file(path, O_RDONLY);
-  if (!file.is_open()) throw io_error(path.string(), "cannot open: {}", reason());
+  if (!file.is_open()) throw cannot_open(path);
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw io_error(path.string(), "cannot stat: {}", reason());
   const auto size = static_cast<std::size_t>(info.st_size);

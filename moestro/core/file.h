@@ -9,8 +9,10 @@
 
 namespace moestro {
 
-/// The whole file. Errors: input, if it does not exist or is a folder; io, if it cannot be read.
-[[nodiscard]] std::string read_file(const std::filesystem::path& path);
+/// The whole file. Errors: input, if it does not exist, is a folder, may not be read or has more
+/// than `max_bytes`; io, if reading fails.
+[[nodiscard]] std::string read_file(const std::filesystem::path& path,
+                                    std::size_t max_bytes = std::string::npos);
 
 /// Writes beside the target, flushes to disk, then renames: readers see the old or the new file.
 /// Creates missing parent folders. Errors: io.
@@ -49,7 +51,7 @@ class AtomicFile {
 /// A read-only memory map of a whole file; moves, never copies.
 class MappedFile {
  public:
-  /// Errors: input, if the file does not exist; io, if it cannot be mapped.
+  /// Errors: input, if the file does not exist or may not be read; io, if it cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

@@ -166,7 +166,20 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
   std::string key_;
 };
 
+/// What is no JSON at all, and why: the parser would only say where it breaks off.
+void require_text(std::string_view text, std::string_view where) {
+  if (trim(text).empty()) {
+    throw input_error(where, "expected JSON, got an empty file; write or re-download it");
+  }
+  const std::size_t readable = utf8_prefix(text);
+  if (readable < text.size()) {
+    throw input_error(where, "expected JSON in UTF-8, got other bytes at {}; save it as UTF-8",
+                      position(text, readable));
+  }
+}
+
 Json parse(std::string_view text, std::string_view where, NumberTexts* numbers) {
+  require_text(text, where);
   const bool may_be_non_finite =
       text.find("NaN") != std::string_view::npos || text.find("Infinity") != std::string_view::npos;
   const std::string source = may_be_non_finite ? quote_non_finite(text) : std::string(text);

@@ -194,13 +194,24 @@ HfConfig read_hf_config(const std::filesystem::path& file_or_folder,
   std::filesystem::path path = file_or_folder;
   std::error_code ignored;  // an unreadable path is reported by read_file
   if (std::filesystem::is_directory(path, ignored)) path /= "config.json";
-  return parse_hf_config(read_file(path), path.string(), options);
+  constexpr std::size_t kMaxBytes = std::size_t{1} << 24;  // labels of a vocabulary fit in
+  return parse_hf_config(read_file(path, kMaxBytes), path.string(), options);
 }
+
+namespace {
+
+/// Whether something is there, be it unreadable; names that are no paths are not.
+bool is_path(const std::filesystem::path& path) {
+  std::error_code code;
+  return std::filesystem::exists(path, code) || code == std::errc::permission_denied ||
+         code == std::errc::too_many_symbolic_link_levels;
+}
+
+}  // namespace
 
 HfConfig resolve_model(std::string_view model, const HfConfigOptions& options) {
   const std::filesystem::path path(model);
-  std::error_code ignored;  // names that are no paths do not exist
-  if (std::filesystem::exists(path, ignored)) return read_hf_config(path, options);
+  if (is_path(path)) return read_hf_config(path, options);
   for (const internal::BuiltInModel& file : internal::built_in_model_files()) {
     if (file.name == model) return parse_hf_config(file.json, file.name, options);
   }

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -50,6 +51,33 @@ TEST(File, ReplacesAnExistingFile) {
   const auto path = folder.file("x", "old and longer");
   write_file_atomically(path, "new");
   EXPECT_EQ(read_file(path), "new");
+}
+
+TEST(File, NamesLoopsOfLinks) {
+  const TemporaryFolder folder;
+  const auto loop = folder.path() / "loop";
+  std::filesystem::create_symlink(loop, loop);
+  expect_error(ErrorKind::input, "a file that can be read, got: Too many",
+               [&] { static_cast<void>(read_file(loop)); });
+}
+
+TEST(File, NamesWhatMayNotBeRead) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root may read everything";
+  const TemporaryFolder folder;
+  const auto locked = folder.file("locked", "x");
+  std::filesystem::permissions(locked, std::filesystem::perms::none);
+  expect_error(ErrorKind::input, "got: Permission denied; correct its",
+               [&] { static_cast<void>(read_file(locked)); });
+  expect_error(ErrorKind::input, "got: Permission denied", [&] { MappedFile{locked}; });
+}
+
+TEST(File, ReadsUpToALimit) {
+  const TemporaryFolder folder;
+  const std::string bytes(100000, 'x');
+  const auto path = folder.file("x", bytes);
+  EXPECT_EQ(read_file(path, 100000), bytes);
+  expect_error(ErrorKind::input, "at most 99999 bytes, got a larger one; name another",
+               [&] { static_cast<void>(read_file(path, 99999)); });
 }
 
 TEST(File, NamesWhatIsMissing) {

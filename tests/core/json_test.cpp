@@ -55,6 +55,11 @@ TEST(Json, NamesFileLineAndColumnOfAnError) {
 
 TEST(Json, RejectsDuplicateKeys) {
   EXPECT_THAT(error_of(R"({"a":1,"a":2})"), HasSubstr("\"a\" occurs twice"));
+  for (const char* nothing : {"", " \n\t"}) {
+    EXPECT_THAT(error_of(nothing), HasSubstr("expected JSON, got an empty file; "));
+  }
+  EXPECT_THAT(error_of("{\n\"a\": \"\xC3\x28\"}"),
+              HasSubstr("expected JSON in UTF-8, got other bytes at line 2, column 7; save it"));
   EXPECT_EQ(error_of(R"({"a":{"x":1},"b":{"x":2}})"), "no error");
 }
 
