@@ -25,13 +25,6 @@ std::string quoted_list(const std::vector<std::string>& texts) {
   return join(parts, ", ");
 }
 
-/// Whole numbers without an exponent: 1000000, not 1e+06.
-std::string plain(double x) {
-  constexpr double kLargest = 1e15;
-  const bool is_whole = std::abs(x) < kLargest && std::floor(x) == x;
-  return is_whole ? std::to_string(static_cast<std::int64_t>(x)) : exact(x);
-}
-
 /// " >= 0 and < 1", or nothing for all numbers.
 std::string bounds(const Range& range) {
   std::string text;

@@ -12,31 +12,45 @@
 #include "moestro/core/file.h"
 #include "moestro/core/text.h"
 #include "moestro/core/toml_dots.h"
+#include "moestro/core/toml_text.h"
 
 namespace moestro {
 namespace {
 
 constexpr std::size_t kMaxBytes = std::size_t{1} << 20;  // a configuration is written by hand
 constexpr std::size_t kMaxDots = 1000;                   // so many nested tables fit the stack
+constexpr std::size_t kShownBytes = 60;                  // of a value in a message
 
 /// One value on its way into an option.
 struct Assignment {
   const Field& field;
   const toml::node& value;
+  std::string_view document;     // that the value was parsed from; empty if it was not
   std::string origin;            // file and line, or "--set"
   std::string key;               // section.name
   std::filesystem::path folder;  // what relative paths are relative to; empty: leave them
 };
 
-/// What the user wrote, short enough for an error line.
-std::string shown(const toml::node& value) {
-  if (const auto* text = value.as_string())
-    return fmt::format("\"{}\"", printable(text->get(), 60));
-  if (const auto* number = value.as_integer()) return std::to_string(number->get());
-  if (const auto* number = value.as_floating_point()) return exact(number->get());
+TextPlace place_of(const toml::source_position& position) {
+  return {position.line, position.column};
+}
+
+/// What the user wrote, short enough for an error line. Numbers are quoted from the document: 2.0
+/// and 1e5 would not come back from a double.
+std::string shown(const toml::node& value, std::string_view document) {
+  if (const auto* text = value.as_string()) {
+    return fmt::format("\"{}\"", printable(text->get(), kShownBytes));
+  }
   if (const auto* truth = value.as_boolean()) return truth->get() ? "true" : "false";
   if (const auto* list = value.as_array()) return fmt::format("a list of {}", list->size());
-  return value.is_table() ? "a table" : "a date or time";
+  if (value.is_table()) return "a table";
+  if (!value.is_number()) return "a date or time";
+  const toml::source_region& source = value.source();
+  return printable(text_between(document, place_of(source.begin), place_of(source.end)),
+                   kShownBytes);
+}
+std::string shown(const Assignment& a) {
+  return shown(a.value, a.document);
 }
 
 [[noreturn]] void reject(const Assignment& a, const std::string& got) {
@@ -44,7 +58,7 @@ std::string shown(const toml::node& value) {
                     remedy(a.field, got));
 }
 [[noreturn]] void reject(const Assignment& a) {
-  reject(a, shown(a.value));
+  reject(a, shown(a));
 }
 
 bool accepts(const Range& range, double x) {
@@ -81,7 +95,8 @@ std::vector<std::string> texts_of(const Assignment& a) {
   if (list == nullptr) reject(a);
   std::vector<std::string> texts;
   for (const toml::node& entry : *list) {
-    if (!entry.is_string()) reject(a, fmt::format("a list that holds {}", shown(entry)));
+    if (!entry.is_string())
+      reject(a, fmt::format("a list that holds {}", shown(entry, a.document)));
     texts.push_back(text_of(a, entry));
   }
   return texts;
@@ -111,7 +126,8 @@ struct Store {
     std::array<double, 2> pair{};
     for (std::size_t i = 0; i < 2; ++i) {
       const auto x = number((*list)[i]);
-      if (!x || !accepts(a.field.range, *x)) reject(a, "a list with " + shown((*list)[i]));
+      if (!x || !accepts(a.field.range, *x))
+        reject(a, "a list with " + shown((*list)[i], a.document));
       pair[i] = *x;
     }
     *target = pair;
@@ -137,7 +153,7 @@ struct Store {
 
 void assign(const Assignment& assignment, Origins& origins) {
   std::visit(Store{assignment}, assignment.field.target);
-  origins[assignment.key] = assignment.origin;
+  origins[assignment.key] = {assignment.origin, shown(assignment)};
 }
 
 /// The entry called `name`, or an error that suggests the nearest.
@@ -189,24 +205,35 @@ toml::table parse_toml(std::string_view text, const std::string& file) {
   }
 }
 
-void read_section(const FieldSection& section, const toml::table& table, const std::string& file,
+/// A TOML file.
+struct Document {
+  std::string file;
+  std::string_view text;
+};
+
+void read_section(const FieldSection& section, const toml::table& table, const Document& document,
                   Origins& origins) {
-  const std::filesystem::path parent = std::filesystem::path(file).parent_path();
+  const std::filesystem::path parent = std::filesystem::path(document.file).parent_path();
   for (const auto& [key, node] : in_file_order(table)) {
-    const std::string origin = at_line(file, key->source());
+    const std::string origin = at_line(document.file, key->source());
     const Field& field =
         find(section.fields, key->str(), origin, fmt::format("a key of [{}]", section.name));
-    assign({field, *node, origin, section.name + "." + field.name,
+    assign({field, *node, document.text, origin, section.name + "." + field.name,
             parent.empty() ? std::filesystem::path(".") : parent},
            origins);
   }
 }
 
-/// The table {value = text}, if the text is one TOML value.
-std::optional<toml::table> one_value(const std::string& text) {
-  if (dots_outside_quotes(text) > kMaxDots) return std::nullopt;
+/// The TOML of an override: the table {value = text}.
+std::string override_document(std::string_view text) {
+  return fmt::format("value = {}", text);
+}
+
+/// That table, if the text is one TOML value.
+std::optional<toml::table> one_value(const std::string& document) {
+  if (dots_outside_quotes(document) > kMaxDots) return std::nullopt;
   try {
-    toml::table parsed = toml::parse("value = " + text);
+    toml::table parsed = toml::parse(document);
     if (parsed.size() == 1 && parsed.contains("value")) return parsed;
   } catch (const toml::parse_error&) {
     // A bare word, which the option's own check accepts or rejects.
@@ -215,10 +242,11 @@ std::optional<toml::table> one_value(const std::string& text) {
 }
 
 /// The value of an override: TOML where it parses as one value, else the bare text.
-toml::table override_value(const std::string& text, const Target& target) {
+toml::table override_value(const std::string& document, std::string_view text,
+                           const Target& target) {
   const bool wants_text =
       std::holds_alternative<std::string*>(target) || std::holds_alternative<PathText>(target);
-  std::optional<toml::table> parsed = one_value(text);
+  std::optional<toml::table> parsed = one_value(document);
   if (parsed && (!wants_text || (*parsed)["value"].is_string())) return *std::move(parsed);
   toml::table bare;
   bare.insert("value", text);
@@ -252,16 +280,17 @@ PathList paths(std::vector<std::string>& texts) {
 
 void parse_fields(std::string_view toml, const std::filesystem::path& file, const Fields& fields,
                   Origins& origins) {
-  const toml::table root = parse_toml(toml, file.string());
+  const Document document{file.string(), toml};
+  const toml::table root = parse_toml(toml, document.file);
   for (const auto& [key, node] : in_file_order(root)) {
-    const std::string origin = at_line(file.string(), key->source());
+    const std::string origin = at_line(document.file, key->source());
     const FieldSection& section = find(fields, key->str(), origin, "a section");
     const toml::table* table = node->as_table();
     if (table == nullptr) {
       throw input_error(origin + " " + section.name, "expected a section, got {}; write [{}]",
-                        shown(*node), section.name);
+                        shown(*node, toml), section.name);
     }
-    read_section(section, *table, file.string(), origins);
+    read_section(section, *table, document, origins);
   }
 }
 
@@ -277,22 +306,29 @@ void apply_override(std::string_view text, const Fields& fields, Origins& origin
   const FieldSection& section = find(fields, key.substr(0, dot), origin, "a section");
   const Field& field =
       find(section.fields, key.substr(dot + 1), origin, fmt::format("a key of [{}]", section.name));
-  const toml::table value =
-      override_value(std::string(trim(text.substr(equals + 1))), field.target);
-  assign({field, *value.get("value"), origin, section.name + "." + field.name, {}}, origins);
+  const std::string_view value_text = trim(text.substr(equals + 1));
+  const std::string document = override_document(value_text);
+  const toml::table value = override_value(document, value_text, field.target);
+  assign({field, *value.get("value"), document, origin, section.name + "." + field.name, {}},
+         origins);
 }
 
 Origins read_fields(const std::filesystem::path& file, const std::vector<std::string>& overrides,
                     const Fields& fields) {
   Origins origins;
-  parse_fields(read_file(file), file, fields, origins);
+  parse_fields(read_file(file, kMaxBytes), file, fields, origins);
   for (const std::string& text : overrides) apply_override(text, fields, origins);
   return origins;
 }
 
 std::string where(const Origins& origins, const std::filesystem::path& file, std::string_view key) {
   const auto origin = origins.find(std::string(key));
-  return fmt::format("{} {}", origin == origins.end() ? file.string() : origin->second, key);
+  return fmt::format("{} {}", origin == origins.end() ? file.string() : origin->second.place, key);
+}
+
+std::string written(const Origins& origins, std::string_view key, double value) {
+  const auto origin = origins.find(std::string(key));
+  return origin == origins.end() ? plain(value) : origin->second.text;
 }
 
 }  // namespace moestro

@@ -94,8 +94,13 @@ struct FieldSection {
 };
 using Fields = std::vector<FieldSection>;
 
-/// Who set an option: "train.steps" -> "run.toml:7" or "--set". Defaults have no entry.
-using Origins = std::map<std::string, std::string>;
+/// Who set an option, and how it was written there: {"run.toml:7", "1e5"}.
+struct Origin {
+  std::string place;  // file and line, or "--set"
+  std::string text;   // short and printable
+};
+/// By section.name. Defaults have no entry.
+using Origins = std::map<std::string, Origin>;
 
 /// Sets what the TOML text says; `file` is named in errors and anchors relative paths.
 /// Errors: input, for the first line that is wrong: syntax, an unknown or repeated key, a value of
@@ -113,6 +118,9 @@ void apply_override(std::string_view text, const Fields& fields, Origins& origin
 /// "run.toml:7 train.steps": what an error about an option starts with.
 [[nodiscard]] std::string where(const Origins& origins, const std::filesystem::path& file,
                                 std::string_view key);
+
+/// The value of an option as it was written; a default as text of the same kind.
+[[nodiscard]] std::string written(const Origins& origins, std::string_view key, double value);
 
 /// One Markdown section per table of the file: key, type, default (what the targets hold now),
 /// help.

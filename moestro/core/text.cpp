@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <cstddef>
 
 namespace moestro {
@@ -106,6 +107,12 @@ std::string exact(float value) {
 }
 std::string exact(double value) {
   return shortest(value);
+}
+
+std::string plain(double value) {
+  constexpr double kLargest = 1e15;
+  const bool is_whole = std::abs(value) < kLargest && std::floor(value) == value;
+  return is_whole ? std::to_string(static_cast<std::int64_t>(value)) : exact(value);
 }
 
 std::size_t utf8_prefix(std::string_view bytes) {

@@ -33,6 +33,9 @@ namespace moestro {
 [[nodiscard]] std::string exact(float value);
 [[nodiscard]] std::string exact(double value);
 
+/// The same, but whole numbers below 1e15 without an exponent: 1000000, not 1e+06.
+[[nodiscard]] std::string plain(double value);
+
 /// Bytes of the longest prefix that is well-formed UTF-8 (no overlong forms, no surrogates).
 [[nodiscard]] std::size_t utf8_prefix(std::string_view bytes);
 

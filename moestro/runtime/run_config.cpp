@@ -148,6 +148,11 @@ struct Source {
   [[nodiscard]] std::string operator()(std::string_view key) const {
     return where(origins, file, key);
   }
+  /// Its value, as it is written there.
+  template <class Number>
+  [[nodiscard]] std::string written(std::string_view key, Number value) const {
+    return moestro::written(origins, key, static_cast<double>(value));
+  }
 };
 
 void check_model_and_data(const RunConfig& config, const Source& source) {
@@ -170,7 +175,7 @@ void check_model_and_data(const RunConfig& config, const Source& source) {
     throw input_error(source("train.validate_every"),
                       "expected 0 without held-out text, got {}; name data.validation_text or "
                       "raise data.validation_fraction",
-                      config.train.validate_every);
+                      source.written("train.validate_every", config.train.validate_every));
   }
 }
 
@@ -182,7 +187,8 @@ void check_batches(const TrainSection& train, const Source& source) {
       below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
   throw input_error(source("train.global_batch"),
                     "expected a multiple of micro_batch * shards = {} * {} = {}, got {}; write {}",
-                    train.micro_batch, train.shards, unit, train.global_batch, choices);
+                    train.micro_batch, train.shards, unit,
+                    source.written("train.global_batch", train.global_batch), choices);
 }
 
 /// Numbers that f32 arithmetic would take for 0.
@@ -198,14 +204,15 @@ void check_vanishing(const RunConfig& config, const Source& source) {
   for (const auto& [key, number] : numbers) {
     if (number == 0.0 || number >= kMinF32) continue;
     throw input_error(source(key), "expected 0 or a number >= {}, got {}; write 0 if it is meant",
-                      exact(kMinF32), exact(number));
+                      exact(kMinF32), source.written(key, number));
   }
 }
 
 void check_optimizer(const OptimizerSection& optimizer, const Source& source) {
   if (optimizer.min_lr <= optimizer.lr) return;
   throw input_error(source("optimizer.min_lr"), "expected at most lr = {}, got {}; lower it",
-                    exact(optimizer.lr), exact(optimizer.min_lr));
+                    source.written("optimizer.lr", optimizer.lr),
+                    source.written("optimizer.min_lr", optimizer.min_lr));
 }
 
 void check_parallel(const ParallelSection& parallel, const Source& source) {
@@ -218,7 +225,7 @@ void check_parallel(const ParallelSection& parallel, const Source& source) {
     throw input_error(source(key),
                       "expected 1, got {}; this version trains in one process (train.shards cuts "
                       "a batch the same way)",
-                      degree);
+                      source.written(key, degree));
   }
   if (parallel.layout != Layout::colocated) {
     throw input_error(source("parallel.layout"),
@@ -238,7 +245,7 @@ void check_not_yet(const RunConfig& config, const Source& source) {
   if (config.balance.capacity_factor != 0.0) {
     throw input_error(source("balance.capacity_factor"),
                       "expected 0, got {}; this version drops no tokens",
-                      exact(config.balance.capacity_factor));
+                      source.written("balance.capacity_factor", config.balance.capacity_factor));
   }
   if (!config.output.trace.empty()) {
     throw input_error(source("output.trace"),
@@ -257,7 +264,7 @@ void check(const RunConfig& config, const Source& source) {
   if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
     throw input_error(source("checkpoint.every"),
                       "expected 0 without checkpoint.folder, got {}; name a folder",
-                      config.checkpoint.every);
+                      source.written("checkpoint.every", config.checkpoint.every));
   }
 }
 

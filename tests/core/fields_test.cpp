@@ -179,6 +179,32 @@ TEST(Fields, RejectNumbersOutOfRange) {
   EXPECT_THAT(toml_error("[run]\npair = [0.5]"), HasSubstr("a list of two numbers"));
 }
 
+TEST(Fields, QuoteNumbersAsTheyAreWritten) {
+  for (const char* number : {"2.0", "1e5", "1E+2", "-0.0", "+3", "0x10", "1_000.5", "-inf"}) {
+    const auto got = HasSubstr(fmt::format("got {};", number));
+    EXPECT_THAT(toml_error(fmt::format("[run]\nloud = {} # 1.5", number)), got);
+    EXPECT_THAT(toml_error(fmt::format("run = {{ title = 'é', loud = {} }}", number)), got);
+    EXPECT_THAT(set_error(fmt::format("run.loud= {} ", number)), got);
+    EXPECT_THAT(toml_error(fmt::format("[files]\ntags = [\"é\", {}]", number)),
+                HasSubstr(fmt::format("a list that holds {};", number)));
+  }
+  EXPECT_THAT(toml_error("[run]\nsteps = 2.0"), HasSubstr("got 2.0;"));
+  EXPECT_THAT(toml_error("\xEF\xBB\xBFrun.steps = 2.0"), HasSubstr("got 2.0;"));
+  EXPECT_THAT(toml_error("[run]\r\nrate = 1e5\r\n"), HasSubstr("got 1e5;"));
+  EXPECT_THAT(toml_error("[run]\npair = [0.5, 1.00]"), HasSubstr("a list with 1.00;"));
+  EXPECT_THAT(toml_error("run = 3.0"), HasSubstr("got 3.0;"));
+}
+
+TEST(Fields, RememberHowValuesWereWritten) {
+  Settings settings;
+  Origins origins;
+  parse_fields("[run]\nrate = 1e-1 # half\n", "run.toml", fields(settings), origins);
+  EXPECT_EQ(written(origins, "run.rate", 0.1), "1e-1");
+  apply_override("run.rate=0.50", fields(settings), origins);
+  EXPECT_EQ(written(origins, "run.rate", 0.5), "0.50");
+  EXPECT_EQ(written(origins, "run.absent", 0.25), "0.25");
+}
+
 TEST(Fields, ListTheChoicesAndSuggestOne) {
   EXPECT_EQ(
       toml_error("[files]\ncolour = \"gren\""),

@@ -141,6 +141,10 @@ TEST(RunConfig, RefusesWhatThisVersionCannotDo) {
 TEST(RunConfig, RejectsValuesThatDoNotFitTogether) {
   EXPECT_THAT(error_of("[optimizer]\nlr = 0.25\nmin_lr = 0.5\n"),
               HasSubstr("at most lr = 0.25, got 0.5"));
+  EXPECT_THAT(error_of("[optimizer]\nmin_lr = 1e2\n", {"optimizer.lr=5.0e-1"}),
+              HasSubstr("at most lr = 5.0e-1, got 1e2;"));
+  EXPECT_THAT(error_of("[train]\nglobal_batch = 1_7\nshards = 2\n"), HasSubstr("got 1_7;"));
+  EXPECT_THAT(error_of("[balance]\ncapacity_factor = 2.0\n"), HasSubstr("expected 0, got 2.0;"));
   EXPECT_THAT(error_of("[checkpoint]\nevery = 5\n"), HasSubstr("name a folder"));
   EXPECT_THAT(error_of("validation_fraction = 0.0\n[train]\nvalidate_every = 5\n"),
               HasSubstr("expected 0 without held-out text"));
