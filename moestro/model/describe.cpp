@@ -11,10 +11,23 @@
 namespace moestro::model {
 namespace {
 
-constexpr double kGiga = 1e9;
+/// What the FLOPs of a model are printed in: one unit for all, so that rows compare.
+struct FlopUnit {
+  const char* name;
+  double value;
+  [[nodiscard]] std::string column() const { return fmt::format("{}/token", name); }
+  [[nodiscard]] std::string operator()(Flops flops) const {
+    return fmt::format("{:.3f}", flops.value() / value);
+  }
+};
 
-std::string gigaflops(Flops flops) {
-  return fmt::format("{:.3f}", flops.value() / kGiga);
+/// GFLOP, or the largest unit of which a small model takes at least one.
+FlopUnit flop_unit(const Ledger& ledger) {
+  constexpr FlopUnit kUnits[] = {{"GFLOP", 1e9}, {"MFLOP", 1e6}, {"kFLOP", 1e3}};
+  for (const FlopUnit& unit : kUnits) {
+    if (ledger.flops.value() >= unit.value) return unit;
+  }
+  return {"FLOP", 1.0};
 }
 
 std::string share(double part, double whole) {
@@ -66,42 +79,45 @@ std::string parameter_table(const ParameterLedger& params) {
 }
 
 std::string layer_table(const Ledger& ledger) {
-  Table table({"layers of a kind", "layers", "parameters each", "active each", "GFLOP/token each"},
+  const FlopUnit unit = flop_unit(ledger);
+  Table table({"layers of a kind", "layers", "parameters each", "active each",
+               fmt::format("{} each", unit.column())},
               {Align::left, Align::right, Align::right, Align::right, Align::right});
   for (const LayerKind& kind : ledger.layer_kinds) {
     table.row({kind.name, with_thousands(kind.layers), with_thousands(kind.per_layer.total),
-               with_thousands(kind.per_layer.active), gigaflops(kind.flops_per_layer)});
+               with_thousands(kind.per_layer.active), unit(kind.flops_per_layer)});
   }
   return table.to_string();
 }
 
 std::string flop_table(const Ledger& ledger) {
-  Table table({fmt::format("forward + backward at {} tokens", ledger.seq), "GFLOP/token", "share"},
+  const FlopUnit unit = flop_unit(ledger);
+  Table table({fmt::format("forward + backward at {} tokens", ledger.seq), unit.column(), "share"},
               {Align::left, Align::right, Align::right});
   for (const FlopTerm& term : ledger.flop_terms) {
     if (term.flops.value() > 0.0) {
-      table.row(
-          {term.name, gigaflops(term.flops), share(term.flops.value(), ledger.flops.value())});
+      table.row({term.name, unit(term.flops), share(term.flops.value(), ledger.flops.value())});
     }
   }
   table.rule();
-  table.row({"total", gigaflops(ledger.flops), ""});
+  table.row({"total", unit(ledger.flops), ""});
   return table.to_string();
 }
 
 /// Empty for models without Mamba-2 layers.
 std::string megatron_table(const Ledger& ledger) {
   if (ledger.megatron_differences.empty()) return "";
-  Table table({"Megatron's counter (Mamba-2 of width 2 x hidden)", "GFLOP/token"},
+  const FlopUnit unit = flop_unit(ledger);
+  Table table({"Megatron's counter (Mamba-2 of width 2 x hidden)", unit.column()},
               {Align::left, Align::right});
   Flops total = ledger.flops;
   for (const FlopTerm& term : ledger.megatron_differences) {
     table.row({fmt::format("{}, difference", term.name),
-               fmt::format("{:+.3f}", term.flops.value() / kGiga)});
+               fmt::format("{:+.3f}", term.flops.value() / unit.value)});
     total += term.flops;
   }
   table.rule();
-  table.row({"total as Megatron counts", gigaflops(total)});
+  table.row({"total as Megatron counts", unit(total)});
   return fmt::format("\n{}", table.to_string());
 }
 

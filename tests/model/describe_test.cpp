@@ -1,6 +1,7 @@
 #include "moestro/model/describe.h"
 
 #include <fmt/core.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -41,6 +42,30 @@ TEST(Describe, JsonHasTheDocumentedKeys) {
   EXPECT_TRUE(json["flops_per_token"]["by_component"].contains("attention_core"));
   EXPECT_EQ(json["model"]["experts"], 256);
   EXPECT_EQ(json["seq"], 4096);
+}
+
+/// A model so small that a token costs few FLOPs.
+std::string text_of_hidden(int hidden) {
+  Json json = Json::parse(resolve_model("tiny").json);
+  for (const char* key : {"hidden_size", "moe_intermediate_size", "vocab_size", "head_dim"}) {
+    json[key] = hidden;
+  }
+  for (const char* key : {"num_attention_heads", "num_key_value_heads", "num_hidden_layers",
+                          "num_experts", "num_experts_per_tok"}) {
+    json[key] = 1;
+  }
+  const HfConfig config = parse_hf_config(json.dump(), "config.json");
+  return describe_text(config, make_ledger(config.model, 16));
+}
+
+TEST(Describe, FlopsHaveAUnitThatShowsThem) {
+  using ::testing::HasSubstr;
+  EXPECT_THAT(text_of_hidden(512), HasSubstr("  MFLOP/token"));
+  EXPECT_THAT(text_of_hidden(64), HasSubstr("  kFLOP/token"));
+  // 6 x (q, k, v, o, three expert matrices, head: 8 x 2 x 2) + 12 x 2 dims x 8 keys
+  EXPECT_THAT(text_of_hidden(2), HasSubstr("  FLOP/token"));
+  EXPECT_THAT(text_of_hidden(2), HasSubstr("384.000"));
+  EXPECT_EQ(text_of_hidden(2).find(" 0.000"), std::string::npos);
 }
 
 TEST(Describe, HostileNamesCannotReachTheTerminal) {
