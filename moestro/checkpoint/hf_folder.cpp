@@ -185,6 +185,19 @@ void HfFolder::read(const model::ModelConfig& config, const model::TensorSpec& s
   }
 }
 
+void require_plain_weights(const HfFolder& folder, std::string_view place,
+                           std::string_view quantization) {
+  for (const SafetensorsFile& file : folder.files()) {
+    for (const TensorInfo& tensor : file.tensors()) {
+      if (converts_to_float(tensor.dtype)) continue;
+      throw input_error(place,
+                        "expected weights in F32, BF16, F16 or F64, got weights quantised as {} "
+                        "({} is {}); dequantise the checkpoint first, and remove this key",
+                        quantization, printable(tensor.name), to_string(tensor.dtype));
+    }
+  }
+}
+
 bool has_equal_values(const HfFolder& folder, std::string_view a, std::string_view b) {
   constexpr std::int64_t kChunk = 1 << 16;  // elements; embeddings are too large to convert at once
   if (folder.info(a).shape != folder.info(b).shape) return false;

@@ -71,6 +71,12 @@ class HfFolder {
   std::unordered_map<std::string, std::size_t> index_;  // name -> place in files_
 };
 
+/// Refuses quantised weights, which read() would take for missing or for tensors of another type.
+/// `place` names the quantisation's key in messages. Errors: input, if a tensor is of no float
+/// type.
+void require_plain_weights(const HfFolder& folder, std::string_view place,
+                           std::string_view quantization);
+
 /// The name under which a head is stored if tied embeddings are stored twice.
 inline constexpr const char* kTiedHeadName = "lm_head.weight";
 

@@ -60,7 +60,58 @@ std::size_t skip_spaces(std::string_view json, std::size_t i) {
   return std::min(json.find_first_not_of(" \t\r\n", i), json.size());
 }
 
+/// The end of the JSON value that begins at `begin`.
+std::size_t end_of_value(std::string_view json, std::size_t begin) {
+  int depth = 0;
+  for (std::size_t i = begin; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') {
+      i = end_of_string(json, i) - 1;
+      if (depth == 0) return i + 1;
+    } else if (c == '{' || c == '[') {
+      ++depth;
+    } else if (c == '}' || c == ']') {
+      if (depth == 0) return i;
+      if (--depth == 0) return i + 1;
+    } else if (c == ',' && depth == 0) {
+      return i;
+    }
+  }
+  return json.size();
+}
+
+/// Removes the member whose key begins at `begin` > 0, with the comma behind or before it, and
+/// returns where the text goes on.
+std::size_t remove_member(std::string& json, std::size_t begin) {
+  const std::size_t value = skip_spaces(json, skip_spaces(json, end_of_string(json, begin)) + 1);
+  std::size_t end = end_of_value(json, value);
+  const std::size_t next = skip_spaces(json, end);
+  if (next < json.size() && json[next] == ',') {
+    end = skip_spaces(json, next + 1);
+  } else {
+    const std::size_t before = json.find_last_not_of(" \t\r\n", begin - 1);
+    if (before != std::string::npos && json[before] == ',') begin = before;
+  }
+  json.erase(begin, end - begin);
+  return begin;
+}
+
 }  // namespace
+
+std::string without_quantization(std::string_view config_json) {
+  std::string json(config_json);
+  for (std::size_t i = json.find('"'); i < json.size();) {
+    std::size_t end = end_of_string(json, i);
+    const std::string_view text = std::string_view(json).substr(i, end - i);
+    const std::size_t colon = skip_spaces(json, end);
+    const bool is_key = i > 0 && colon < json.size() && json[colon] == ':';
+    if (is_key && (text == "\"quantization_config\"" || text == "\"compression_config\"")) {
+      end = remove_member(json, i);
+    }
+    i = json.find('"', end);
+  }
+  return json;
+}
 
 std::string with_dtype(std::string_view config_json, Dtype dtype) {
   std::string result;
@@ -105,7 +156,8 @@ std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model:
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options) {
-  write_file_atomically(folder / "config.json", with_dtype(config_json, options.dtype));
+  write_file_atomically(folder / "config.json",
+                        with_dtype(without_quantization(config_json), options.dtype));
   const auto shards = split_into_shards(specs, options);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     write_shard(folder / shard_name(i, shards.size()), specs, shards[i], values, options.dtype);

@@ -35,9 +35,13 @@ struct SaveOptions {
 /// as it is. transformers loads weights in that dtype, whatever the files hold.
 [[nodiscard]] std::string with_dtype(std::string_view config_json, Dtype dtype);
 
-/// Writes config.json (with_dtype of the text, HfConfig::json) and the tensors into an existing
-/// folder: one model.safetensors, or shards model-00001-of-0000N.safetensors with
-/// model.safetensors.index.json. Errors: io.
+/// config.json without `quantization_config` and `compression_config`: saved weights are plain, and
+/// transformers would take them for quantised ones. Every other byte as it is.
+[[nodiscard]] std::string without_quantization(std::string_view config_json);
+
+/// Writes config.json (of the text HfConfig::json, with_dtype, without_quantization) and the
+/// tensors into an existing folder: one model.safetensors, or shards
+/// model-00001-of-0000N.safetensors with model.safetensors.index.json. Errors: io.
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options);

@@ -10,6 +10,7 @@
 
 #include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/core/error.h"
+#include "tests/checkpoint/safetensors_bytes.h"
 #include "tests/checkpoint/tiny_model.h"
 #include "tests/core/temporary_folder.h"
 
@@ -189,6 +190,24 @@ TEST(HfFolder, ToleratesATiedHeadOnlyIfItEqualsTheEmbedding) {
   save_with_tied_head(root.path() / "other", 2.0F);
   EXPECT_THAT(refusal([&] { HfFolder(root.path() / "other").read(config, embedding, values); }),
               HasSubstr("since config.json ties them, got others"));
+}
+
+TEST(RequirePlainWeights, NamesTheFirstQuantisedTensor) {
+  const test::TemporaryFolder folder;
+  (void)folder.file(
+      "model.safetensors",
+      safetensors_bytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                        R"("b":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[4,6]}})",
+                        6));
+  const HfFolder quantised(folder.path());
+  EXPECT_EQ(
+      refusal([&] { require_plain_weights(quantised, "config.json quantization_config", "fp8"); }),
+      "[config.json quantization_config] expected weights in F32, BF16, F16 or F64, got weights "
+      "quantised as fp8 (b is F8_E4M3); dequantise the checkpoint first, and remove this key");
+  const test::TemporaryFolder plain;
+  write_scalars(plain.path() / "model.safetensors", {{"a", 1.0F}});
+  const HfFolder dequantised(plain.path());
+  EXPECT_EQ(refusal([&] { require_plain_weights(dequantised, "config.json", "fp8"); }), "no error");
 }
 
 }  // namespace

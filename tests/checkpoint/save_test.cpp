@@ -81,6 +81,34 @@ TEST(WithDtype, NamesTheDtypeAndChangesNothingElse) {
   }
 }
 
+TEST(WithoutQuantization, RemovesTheKeyAndChangesNothingElse) {
+  const std::string value = R"({"quant_method": "fp8", "a": ["}", {"b": "\"{"}], "c": null})";
+  const std::string member = "\"quantization_config\" : " + value;
+  EXPECT_EQ(without_quantization("{" + member + "}"), "{}");
+  EXPECT_EQ(without_quantization("{ \"a\": 1,\n  " + member + "\n}"), "{ \"a\": 1\n}");
+  EXPECT_EQ(without_quantization("{" + member + " , \"a\": Infinity}"), "{\"a\": Infinity}");
+  EXPECT_EQ(without_quantization("{\"a\": 1, " + member + ", \"b\": 2}"), "{\"a\": 1, \"b\": 2}");
+  EXPECT_EQ(without_quantization(R"({"t": {"a": 1 ,   "compression_config": {}},"b":1,"c":"x"})"),
+            R"({"t": {"a": 1 },"b":1,"c":"x"})");
+  EXPECT_EQ(without_quantization(R"({"quantization_config": null, "compression_config": 5})"),
+            "{}");
+  for (const char* same : {kTinyConfig, "", "{", "\"", R"("quantization_config": 1)",
+                           R"({"a": "quantization_config", "b": "\"quantization_config\": 1"})"}) {
+    EXPECT_EQ(without_quantization(same), same);
+  }
+  for (std::size_t size = 0; size <= member.size() + 1; ++size) {  // cut anywhere: no crash
+    EXPECT_LE(without_quantization(("{" + member).substr(0, size)).size(), size);
+  }
+}
+
+TEST(SaveHfFolder, WritesNoQuantisationBesidePlainWeights) {
+  const test::TemporaryFolder root;
+  const std::string source =
+      R"({"quantization_config": {"quant_method": "fp8"},)" + std::string(kTinyConfig).substr(1);
+  save_hf_folder(root.path() / "out", source, model::tensors(tiny_config()), tiny_values());
+  EXPECT_EQ(read_json_file(root.path() / "out" / "config.json"), Json::parse(kTinyConfig));
+}
+
 TEST(SaveHfFolder, WritesTheNameOfItsDtype) {
   const test::TemporaryFolder root;
   const model::ModelConfig config = tiny_config();
