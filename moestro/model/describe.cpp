@@ -39,6 +39,19 @@ std::int64_t count_layers(const ModelConfig& model, FfnKind ffn) {
                        [&](const LayerConfig& layer) { return layer.ffn == ffn; });
 }
 
+/// What the file holds that the numbers leave out.
+std::string exceptions_text(const HfConfig& config) {
+  std::string text;
+  if (!config.quantization.empty()) {
+    text += fmt::format("weights: counted as if unquantised; the file's own are stored as {}\n",
+                        config.quantization);
+  }
+  if (!config.left_out.empty()) {
+    text += fmt::format("not counted: {}\n", join(config.left_out, ", "));
+  }
+  return text;
+}
+
 std::string shape_text(const HfConfig& config) {
   const ModelConfig& model = config.model;
   const RouterConfig& router = model.moe.router;
@@ -54,7 +67,7 @@ std::string shape_text(const HfConfig& config) {
       text += fmt::format(", shared width {}", model.moe.shared_width);
     text += "\n";
   }
-  return text;
+  return text + exceptions_text(config);
 }
 
 std::string parameter_table(const ParameterLedger& params) {
@@ -144,6 +157,8 @@ Json model_json(const HfConfig& config) {
   json["max_positions"] = model.max_positions;
   json["tied_embeddings"] = model.tied_embeddings;
   json["mtp_layers"] = model.mtp.layers;
+  json["quantization"] = config.quantization.empty() ? Json() : Json(config.quantization);
+  json["not_counted"] = config.left_out;
   return json;
 }
 

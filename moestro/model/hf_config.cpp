@@ -73,6 +73,10 @@ bool read_tying(const ConfigObject& root, const ConfigObject& text, Family famil
     root.findings().overrides.push_back(
         fmt::format("{}{} = false overrides {}{} = true", first.path(), kKey, second.path(), kKey));
   }
+  if (family == Family::nemotron_h && giver.flag_or({kKey}, false)) {
+    giver.note_doubt(kKey, *giver.find({kKey}),
+                     "counted as tied, though transformers keeps a head of its own");
+  }
   // The files of Llama 4 leave it out.
   return family == Family::llama4 ? giver.flag_or({kKey}, false)
                                   : giver.flag_or_class({kKey}, false);
@@ -82,6 +86,19 @@ bool read_tying(const ConfigObject& root, const ConfigObject& text, Family famil
 void apply_nesting(ModelConfig& model) {
   if (model.family == Family::qwen3_5_moe) model.tensor_prefix = "model.language_model.";
   if (model.family == Family::llama4) model.tensor_prefix = "language_model.model.";
+}
+
+/// Classes without the head of a language model, or with another one.
+void check_head(const ConfigObject& root, std::string_view architecture) {
+  if (architecture.ends_with("LMHeadModel")) return;
+  constexpr std::string_view kEndings[] = {"Classification", "QuestionAnswering", "MultipleChoice",
+                                           "Model"};
+  const bool has_other_head =
+      std::any_of(std::begin(kEndings), std::end(kEndings),
+                  [&](std::string_view ending) { return architecture.ends_with(ending); });
+  if (!has_other_head) return;
+  root.note_doubt("architectures", *root.find({"architectures"}),
+                  "the head of a language model is counted, whatever this class has");
 }
 
 /// The class the file names; derived classes are unknown here, those of other families an error.
@@ -96,17 +113,18 @@ std::string read_architecture(const ConfigObject& root, const FamilyReader& read
           reader.model_type, reader.architecture, other.architecture);
     }
   }
+  check_head(root, architectures.front());
   return architectures.front();
 }
 
 /// So many keys are spelled out in a warning, since it is one line.
 constexpr std::size_t kMaxListed = 16;
 
-std::string listed(std::vector<std::string> keys) {
-  if (keys.size() <= kMaxListed) return join(keys, ", ");
-  const std::size_t more = keys.size() - kMaxListed;
-  keys.resize(kMaxListed);
-  return fmt::format("{} and {} more", join(keys, ", "), more);
+std::string listed(std::vector<std::string> notes, std::string_view separator = ", ") {
+  if (notes.size() <= kMaxListed) return join(notes, separator);
+  const std::size_t more = notes.size() - kMaxListed;
+  notes.resize(kMaxListed);
+  return fmt::format("{} and {} more", join(notes, separator), more);
 }
 
 std::string counted(std::size_t n, std::string_view thing) {
@@ -123,39 +141,68 @@ void report_details(const Findings& findings, const std::string& source) {
   if (findings.unknown_keys.size() > kMaxListed) say("all unknown keys", findings.unknown_keys);
 }
 
-/// Says once what is worth saying, or makes an error of it.
-void report(const Findings& findings, const std::string& source, bool strict) {
-  if (!findings.unknown_keys.empty()) {
-    const std::string keys = listed(findings.unknown_keys);
-    if (strict) {
-      throw input_error(source, "expected only known keys, got {}; remove or correct them", keys);
-    }
-    log_warning("{}: ignoring keys that mean nothing here: {}", source, keys);
-  }
-  if (!findings.class_defaults.empty()) {
-    const std::string defaults = join(findings.class_defaults, ", ");
-    const std::string keys = counted(findings.class_defaults.size(), "key");
-    if (strict) {
-      throw input_error(source,
-                        "expected every value to be given, got {} less; write down what "
-                        "transformers would assume: {}",
-                        keys, defaults);
-    }
-    log_warning("{}: {} absent, taken from transformers' defaults: {}", source, keys, defaults);
-  }
-  if (!findings.overrides.empty()) {
-    const std::string overrides = join(findings.overrides, ", ");
-    if (strict) {
-      throw input_error(source, "expected keys that agree, got {}; make them agree", overrides);
-    }
-    log_warning("{}: {}", source, overrides);
-  }
+/// Says something once, or makes an error of it: [source] expected ..., got ...; remedy.
+void say_or_throw(const std::vector<std::string>& what, bool strict, const Error& error,
+                  const std::string& warning) {
+  if (what.empty()) return;
+  if (strict) throw error;
+  log_warning("{}", warning);
 }
 
-ModelConfig read_model(std::string_view text_of_file, const std::string& source, bool strict) {
+/// Says once what is worth saying, or makes an error of it.
+void report(const Findings& findings, const std::string& source, bool strict) {
+  const std::string unknown = listed(findings.unknown_keys);
+  say_or_throw(
+      findings.unknown_keys, strict,
+      input_error(source, "expected only known keys, got {}; remove or correct them", unknown),
+      fmt::format("{}: ignoring keys that mean nothing here: {}", source, unknown));
+  const std::string defaults = join(findings.class_defaults, ", ");
+  const std::string keys = counted(findings.class_defaults.size(), "key");
+  say_or_throw(
+      findings.class_defaults, strict,
+      input_error(source,
+                  "expected every value to be given, got {} less; write down what "
+                  "transformers would assume: {}",
+                  keys, defaults),
+      fmt::format("{}: {} absent, taken from transformers' defaults: {}", source, keys, defaults));
+  const std::string overrides = join(findings.overrides, ", ");
+  say_or_throw(findings.overrides, strict,
+               input_error(source, "expected keys that agree, got {}; make them agree", overrides),
+               fmt::format("{}: {}", source, overrides));
+  const std::string doubts = listed(findings.doubts, "; ");
+  say_or_throw(
+      findings.doubts, strict,
+      input_error(source, "expected values as models have them, got {}; correct them", doubts),
+      fmt::format("{}: surely not what is meant: {}", source, doubts));
+}
+
+/// How the checkpoint of the file stores weights, if not plainly.
+std::string read_quantization(const ConfigObject& config) {
+  for (const std::string_view key : {"quantization_config", "compression_config"}) {
+    const auto object = config.object(key);
+    if (!object || object->json().empty()) continue;
+    const Json* method = object->find({"quant_method"});
+    return method != nullptr && method->is_string() ? printable(method->get<std::string>())
+                                                    : "another type";
+  }
+  return "";
+}
+
+/// Parts of a multi-modal file beside the text model.
+std::vector<std::string> other_parts(const ConfigObject& root) {
+  std::vector<std::string> parts;
+  for (const std::string_view key : {"vision_config", "audio_config"}) {
+    const Json* part = root.find({key});
+    if (part != nullptr && !part->empty()) parts.emplace_back(key);
+  }
+  return parts;
+}
+
+/// Fills what the file says about the model into `config`.
+void read_model(HfConfig& config, bool strict) {
   Findings findings;
-  const Json json = parse_json(text_of_file, source, findings.numbers);
-  const ConfigObject root(json, source, "", findings);
+  const Json json = parse_json(config.json, config.source, findings.numbers);
+  const ConfigObject root(json, config.source, "", findings);
   const auto nested = root.object("text_config");
   const ConfigObject& text = nested ? *nested : root;
   const FamilyReader& outer = find_reader(root);
@@ -164,18 +211,21 @@ ModelConfig read_model(std::string_view text_of_file, const std::string& source,
     throw text.error("model_type", "expected the text part of {}, got {}; is this the right file?",
                      outer.model_type, reader.model_type);
   }
-  ModelConfig model = reader.read(text);
-  model.model_type = outer.model_type;
-  model.architecture = read_architecture(root, outer);
-  model.tied_embeddings = read_tying(root, text, model.family);
-  if (nested) apply_nesting(model);
-  internal::check_model(text, model);
+  config.model = reader.read(text);
+  config.model.model_type = outer.model_type;
+  config.model.architecture = read_architecture(root, outer);
+  config.model.tied_embeddings = read_tying(root, text, config.model.family);
+  if (nested) apply_nesting(config.model);
+  internal::check_model(text, config.model);
+  config.left_out = other_parts(root);
+  config.quantization = read_quantization(root);
+  if (nested && config.quantization.empty()) config.quantization = read_quantization(text);
   if (nested) check_outer_keys(root, text);
   find_unknown_keys(root);
   if (nested) find_unknown_keys(text);
-  report(findings, source, strict);
-  report_details(findings, source);
-  return model;
+  config.noise = findings.noise;
+  report(findings, config.source, strict);
+  report_details(findings, config.source);
 }
 
 }  // namespace
@@ -185,7 +235,7 @@ HfConfig parse_hf_config(std::string_view json, std::string_view source,
   HfConfig config;
   config.source = source;
   config.json = json;
-  config.model = read_model(json, config.source, options.strict);
+  read_model(config, options.strict);
   return config;
 }
 

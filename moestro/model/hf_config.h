@@ -19,15 +19,18 @@
 namespace moestro::model {
 
 struct HfConfigOptions {
-  /// Unknown keys and class defaults end the command instead of giving a warning.
+  /// Unknown keys, class defaults and doubtful values end the command instead of giving a warning.
   bool strict = false;
 };
 
 /// A model description and where it came from.
 struct HfConfig {
   ModelConfig model;
-  std::string source;  // path or built-in name, for messages
-  std::string json;    // the file as read, to be written back beside a saved checkpoint
+  std::string source;        // path or built-in name, for messages
+  std::string json;          // the file as read, to be written back beside a saved checkpoint
+  std::string quantization;  // how its checkpoint stores weights, "fp8"; empty: plainly
+  std::vector<std::string> left_out;  // parts of the file that are no language model
+  std::vector<std::string> noise;     // what its training would add: "attention_dropout = 0.1"
 };
 
 /// Reads config.json, or the config.json in a folder.

@@ -19,6 +19,10 @@ void apply_dense_prefix(const ConfigObject& config, std::vector<LayerConfig>& la
       default_dense ? config.size_or_class({"first_k_dense_replace"}, *default_dense, range)
                     : config.size({"first_k_dense_replace"}, range);
   const std::int64_t frequency = config.size_or({"moe_layer_freq"}, 1, kLayerRange);
+  if (frequency > 1) {
+    config.note_doubt("moe_layer_freq", *config.find({"moe_layer_freq"}),
+                      "followed as in DeepSeek's own code; transformers takes it for 1");
+  }
   for (std::int64_t i = 0; i < count; ++i) {
     const bool is_sparse = i >= dense && i % frequency == 0;
     layers[static_cast<std::size_t>(i)].ffn = is_sparse ? FfnKind::moe : FfnKind::dense;
@@ -38,6 +42,7 @@ std::int64_t read_shared_experts(const ConfigObject& config,
 /// Widths of dense layers, routed experts and the fused shared expert.
 void read_widths(const ConfigObject& config, ModelConfig& model,
                  std::optional<std::int64_t> default_shared) {
+  config.carries({"intermediate_size"});
   if (any_layer(model.layers, FfnKind::dense)) {
     model.dense_width = config.size({"intermediate_size"}, kWidthRange);
   }
@@ -62,7 +67,12 @@ double yarn_mscale(double factor, double mscale) {
 
 void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
   MlaConfig& mla = model.mla;
+  config.carries({"head_dim"});
   mla.heads = config.size({"num_attention_heads"}, kHeadRange);
+  if (config.size_or({"num_key_value_heads"}, mla.heads, kHeadRange) != mla.heads) {
+    config.note_doubt("num_key_value_heads", *config.find({"num_key_value_heads"}),
+                      "latent attention has as many as num_attention_heads");
+  }
   mla.kv_lora_rank = config.size({"kv_lora_rank"}, kWidthRange);
   constexpr std::int64_t kDefaultQueryRank = 1536;  // when missing; null means no compression
   mla.q_lora_rank = config.mentions({"q_lora_rank"})
@@ -124,9 +134,10 @@ ModelConfig read_deepseek_v1(const ConfigObject& config) {
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
-  model.moe.router.aux_loss_coefficient = config.non_negative_or({"aux_loss_alpha"}, 0.0);
+  model.moe.router.aux_loss_coefficient =
+      config.real_or({"aux_loss_alpha"}, 0.0, kCoefficientBounds);
   require_choice(config, "scoring_func", "softmax", {"softmax"});
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
   read_widths(config, model, std::nullopt);
@@ -139,19 +150,23 @@ ModelConfig read_deepseek_v2(const ConfigObject& config) {
   model.layers = read_attention_layers(config);
   apply_dense_prefix(config, model.layers, 0);
   read_latent_attention(config, model);
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
-  model.moe.router.aux_loss_coefficient = config.non_negative_or({"aux_loss_alpha"}, 0.0);
+  model.moe.router.aux_loss_coefficient =
+      config.real_or({"aux_loss_alpha"}, 0.0, kCoefficientBounds);
   require_choice(config, "scoring_func", "softmax", {"softmax"});
   require_choice(config, "topk_method", "greedy", {"greedy", "group_limited_greedy"});
   if (!config.find({"topk_method"})) config.note_class_default("topk_method", "greedy");
   if (config.text_or({"topk_method"}, "greedy") == "group_limited_greedy") {
     model.moe.router.groups = config.size({"n_group"}, kExpertRange);
     model.moe.router.topk_groups = config.size({"topk_group"}, kExpertRange);
+  } else {
+    config.carries({"n_group", "topk_group"});
   }
   model.moe.router.group_score = GroupScore::max;
-  // norm_topk_prob is ignored by this family.
-  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
+  expect_flag(config, "norm_topk_prob", false, "transformers never renormalises in this family");
+  model.moe.router.scaling_factor =
+      config.real_or_class({"routed_scaling_factor"}, 1.0, kScaleBounds);
   read_widths(config, model, 2);
   const bool has_bias = config.flag_or({"mlp_bias"}, false);  // a key of transformers v5
   model.dense_bias = has_bias;
@@ -165,12 +180,14 @@ ModelConfig read_deepseek_v3(const ConfigObject& config) {
   model.layers = read_attention_layers(config);
   apply_dense_prefix(config, model.layers, 3);
   read_latent_attention(config, model);
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
   read_sigmoid_router(config, model.moe.router);
   read_expert_groups(config, model.moe.router, {8, 4});
-  model.moe.router.aux_loss_coefficient = config.non_negative_or({"aux_loss_alpha"}, 0.0);
-  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 2.5);
+  model.moe.router.aux_loss_coefficient =
+      config.real_or({"aux_loss_alpha"}, 0.0, kCoefficientBounds);
+  model.moe.router.scaling_factor =
+      config.real_or_class({"routed_scaling_factor"}, 2.5, kScaleBounds);
   read_widths(config, model, 1);
   read_prediction(config, model);
   return model;
@@ -186,11 +203,12 @@ ModelConfig read_glm4_moe(const ConfigObject& config) {
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = config.flag({"use_qk_norm"}) ? QkNorm::per_head : QkNorm::none;
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim, .default_partial = 0.5});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router = read_router(config);
   read_sigmoid_router(config, model.moe.router);
   read_expert_groups(config, model.moe.router, {1, 1});
-  model.moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
+  model.moe.router.scaling_factor =
+      config.real_or_class({"routed_scaling_factor"}, 1.0, kScaleBounds);
   read_widths(config, model, std::nullopt);
   read_prediction(config, model);
   return model;

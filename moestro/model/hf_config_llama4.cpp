@@ -72,6 +72,7 @@ ModelConfig read_llama4(const ConfigObject& config) {
   apply_rope_layers(config, model.layers);
   apply_chunks(config, model.layers);
   apply_moe_layers(config, model.layers);
+  config.carries({"intermediate_size_mlp", "floor_scale", "attn_scale", "attention_chunk_size"});
   AttentionRule rule;
   rule.default_head_dim = kLlamaHeadDim;
   model.attention = read_attention(config, model.hidden, rule);
@@ -79,12 +80,12 @@ ModelConfig read_llama4(const ConfigObject& config) {
       config.flag_or_class({"use_qk_norm"}, true) ? QkNorm::per_head_unweighted : QkNorm::none;
   if (tunes_temperature(config)) {
     model.attention.temperature_floor = config.size_or({"floor_scale"}, 8192, kPositionRange);
-    model.attention.temperature_scale = config.positive_or({"attn_scale"}, 0.1);
+    model.attention.temperature_scale = config.real_or({"attn_scale"}, 0.1, kScaleBounds);
   }
   model.rope = read_rope(
       config,
       {.head_dim = model.attention.head_dim, .default_theta = 500000.0, .interleaved = true});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   if (any_layer(model.layers, FfnKind::dense)) {
     model.dense_width = config.size({"intermediate_size_mlp"}, kWidthRange);
   }

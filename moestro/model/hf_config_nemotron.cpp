@@ -116,9 +116,11 @@ Mamba2Config read_mamba(const ConfigObject& config) {
   mamba.chunk = config.size_or({"chunk_size", "mamba_chunk_size"}, 128, kPositionRange);
   mamba.conv_bias = config.flag({"use_conv_bias", "mamba_conv_bias"});
   mamba.proj_bias = config.flag_or_class({"use_bias"}, false);
+  if (mamba.proj_bias) config.carries({"mamba_proj_bias"});  // it can only agree
   const bool has_minimum = config.find({"time_step_min", "mamba_dt_min"}) != nullptr;
-  mamba.time_step_min = has_minimum ? config.non_negative_or({"time_step_min", "mamba_dt_min"}, 0.0)
-                                    : config.positive_or_class({"time_step_min"}, 0.001);
+  mamba.time_step_min =
+      has_minimum ? config.real_or({"time_step_min", "mamba_dt_min"}, 0.0, kTimeStepBounds)
+                  : config.real_or_class({"time_step_min"}, 0.001, kTimeStepBounds);
   const std::string activation = config.text_or({"mamba_hidden_act"}, "silu");
   if (activation != "silu" && activation != "swish") {
     throw config.error("mamba_hidden_act", "expected silu, got \"{}\"; no other is supported",
@@ -135,6 +137,14 @@ Activation read_activation(const ConfigObject& config) {
                      printable(activation));
 }
 
+/// The whole width of the shared expert is another key.
+void check_shared_experts(const ConfigObject& config) {
+  constexpr std::string_view kKey = "n_shared_experts";
+  if (config.size_or({kKey}, 1, {0, kExpertRange.max}) == 1) return;
+  config.note_doubt(kKey, *config.find({kKey}),
+                    "one shared expert of width moe_shared_expert_intermediate_size counts");
+}
+
 MoeConfig read_moe(const ConfigObject& config, bool has_bias) {
   MoeConfig moe;
   moe.router = read_router(config);
@@ -142,10 +152,10 @@ MoeConfig read_moe(const ConfigObject& config, bool has_bias) {
   moe.router.has_selection_bias = true;
   moe.router.group_score = GroupScore::sum_of_two_best;
   moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, true);
-  moe.router.scaling_factor = config.positive_or_class({"routed_scaling_factor"}, 1.0);
+  moe.router.scaling_factor = config.real_or_class({"routed_scaling_factor"}, 1.0, kScaleBounds);
   read_expert_groups(config, moe.router, {1, 1});
   moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
-  // The whole width of the shared expert: n_shared_experts does not multiply it.
+  check_shared_experts(config);
   moe.shared_width = config.size({"moe_shared_expert_intermediate_size"}, kWidthRange);
   moe.latent_width = config.size_or({"moe_latent_size"}, 0, kWidthRange);
   moe.shared_bias = has_bias;
@@ -167,13 +177,21 @@ void read_prediction(const ConfigObject& config, ModelConfig& model) {
   }
 }
 
-/// Files have these keys whether there are routed blocks or not: looking once means that they are
-/// no keys of other families.
-void look_for_moe_keys(const ConfigObject& config) {
-  for (const char* key : {"moe_intermediate_size", "moe_latent_size", "n_shared_experts",
-                          "moe_shared_expert_intermediate_size"}) {
-    static_cast<void>(config.find({key}));
-  }
+/// Files have the keys of all blocks, whether the pattern has such blocks or not, and those of a
+/// rotary embedding that the family does without.
+void carry_unused_keys(const ConfigObject& config) {
+  config.carries({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"});
+  config.carries({"num_attention_heads", "num_key_value_heads", "head_dim"});
+  config.carries({"mamba_num_heads", "mamba_head_dim", "n_groups", "mamba_n_groups",
+                  "ssm_state_size", "conv_kernel", "mamba_d_conv", "chunk_size", "mamba_chunk_size",
+                  "use_conv_bias", "mamba_conv_bias", "use_bias", "time_step_min", "mamba_dt_min",
+                  "mamba_hidden_act"});
+  config.carries({"intermediate_size", "mlp_bias", "mlp_hidden_act"});
+  config.carries({"moe_intermediate_size", "moe_latent_size", "n_shared_experts",
+                  "moe_shared_expert_intermediate_size", "n_routed_experts", "num_local_experts",
+                  "num_experts_per_tok", "norm_topk_prob", "routed_scaling_factor", "n_group",
+                  "topk_group", "router_aux_loss_coef"});
+  config.carries({"mtp_hybrid_override_pattern", "mtp_layers_block_type"});
 }
 
 /// Whether the model or its prediction layers have such a block.
@@ -190,8 +208,8 @@ ModelConfig read_nemotron_h(const ConfigObject& config) {
   model.layers = read_layers(config);
   read_prediction(config, model);
   model.rope.kind = RopeKind::none;
-  model.norm_epsilon =
-      config.positive_or_class({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"layer_norm_epsilon", "norm_eps", "rms_norm_eps"},
+                                            1e-5, kEpsilonBounds);
   model.activation = read_activation(config);
   if (uses(model, MixerKind::attention)) {
     AttentionRule rule;
@@ -200,7 +218,7 @@ ModelConfig read_nemotron_h(const ConfigObject& config) {
     model.attention = read_attention(config, model.hidden, rule);
   }
   if (uses(model, MixerKind::mamba2)) model.mamba2 = read_mamba(config);
-  look_for_moe_keys(config);
+  carry_unused_keys(config);
   const bool has_ffn = uses(model, FfnKind::dense) || uses(model, FfnKind::moe);
   const bool has_bias = has_ffn && config.flag_or_class({"mlp_bias"}, false);
   if (uses(model, FfnKind::dense)) {

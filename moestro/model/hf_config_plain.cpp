@@ -10,6 +10,8 @@
 namespace moestro::model::internal {
 namespace {
 
+constexpr std::string_view kAlwaysRenormalised = "this family always renormalises";
+
 /// Layers with routed FFNs, and the experts' shape: intermediate_size is their width.
 ModelConfig read_routed(const ConfigObject& config, Family family) {
   ModelConfig model = read_base(config, family);
@@ -49,6 +51,16 @@ Rope default_gpt_oss_rope(const ConfigObject& config, std::int64_t head_dim) {
   return rope;
 }
 
+/// A second spelling of the positions before scaling, which does not count.
+void check_initial_context(const ConfigObject& config, const Rope& rope) {
+  constexpr std::string_view kKey = "initial_context_length";
+  const std::int64_t original = rope.original_max_positions;
+  if (original == 0 || config.find({kKey}) == nullptr) return config.carries({kKey});
+  if (config.size({kKey}, kPositionRange) == original) return;
+  config.note_doubt(kKey, *config.find({kKey}),
+                    fmt::format("original_max_position_embeddings = {} counts", original));
+}
+
 }  // namespace
 
 ModelConfig read_mixtral(const ConfigObject& config) {
@@ -61,8 +73,9 @@ ModelConfig read_mixtral(const ConfigObject& config) {
   model.attention = read_attention(config, model.hidden, rule);
   model.rope =
       read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router.renormalise = true;
+  expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);
   return model;
 }
 
@@ -74,6 +87,7 @@ ModelConfig read_olmoe(const ConfigObject& config) {
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::whole;
+  expect_flag(config, "use_qk_norm", true, "this family always has q/k norms");
   if (model.attention.heads * model.attention.head_dim != model.hidden) {
     throw config.error(
         "head_dim",
@@ -81,9 +95,10 @@ ModelConfig read_olmoe(const ConfigObject& config) {
         "queries spans hidden_size, got {}; make them agree or leave it out",
         model.hidden, model.attention.heads, model.attention.head_dim);
   }
-  model.attention.clip_qkv = config.optional_positive({"clip_qkv"});
+  model.attention.clip_qkv = config.optional_real({"clip_qkv"}, kScaleBounds);
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
-  model.norm_epsilon = config.positive_or({"rms_norm_eps"}, 1e-5);  // published file: missing
+  model.norm_epsilon =
+      config.real_or({"rms_norm_eps"}, 1e-5, kEpsilonBounds);  // published file: missing
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
   if (!config.mentions({"pad_token_id"}))
     model.padding_token = 1;  // class default, unlike other families
@@ -97,13 +112,14 @@ ModelConfig read_granitemoe(const ConfigObject& config) {
   rule.kv_heads_default_to_heads = true;
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
-  model.attention.scale = config.positive_or_class({"attention_multiplier"}, 1.0);
-  model.embedding_multiplier = config.positive_or_class({"embedding_multiplier"}, 1.0);
-  model.residual_multiplier = config.positive_or_class({"residual_multiplier"}, 1.0);
-  model.logits_divisor = config.positive_or_class({"logits_scaling"}, 1.0);
+  model.attention.scale = config.real_or_class({"attention_multiplier"}, 1.0, kScaleBounds);
+  model.embedding_multiplier = config.real_or_class({"embedding_multiplier"}, 1.0, kScaleBounds);
+  model.residual_multiplier = config.real_or_class({"residual_multiplier"}, 1.0, kScaleBounds);
+  model.logits_divisor = config.real_or_class({"logits_scaling"}, 1.0, kScaleBounds);
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router.score = ScoreKind::softmax_of_chosen;
+  expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);
   return model;
 }
 
@@ -117,20 +133,22 @@ ModelConfig read_phimoe(const ConfigObject& config) {
   model.rope =
       read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
   model.norm = NormKind::layer_norm;
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.head_bias = config.flag_or_class({"lm_head_bias"}, false);
   model.moe.router.score = ScoreKind::sparsemixer;
-  model.moe.router.sparsemixer_epsilon = config.non_negative_or({"router_jitter_noise"}, 0.01);
+  model.moe.router.sparsemixer_epsilon =
+      config.real_or({"router_jitter_noise"}, 0.01, kNoiseBounds);
   return model;
 }
 
 ModelConfig read_gpt_oss(const ConfigObject& config) {
   ModelConfig model = read_routed(config, Family::gpt_oss);
-  // hidden_act says "silu" and is not what the experts compute.
+  require_silu(config);  // what the files say; the experts compute something like it
   model.activation = Activation::clamped_swiglu;
-  model.swiglu_alpha = config.positive_or({"swiglu_alpha"}, model.swiglu_alpha);
-  model.swiglu_limit = config.positive_or_class({"swiglu_limit"}, model.swiglu_limit);
+  model.swiglu_alpha = config.real_or({"swiglu_alpha"}, model.swiglu_alpha, kScaleBounds);
+  model.swiglu_limit = config.real_or_class({"swiglu_limit"}, model.swiglu_limit, kScaleBounds);
   apply_alternating_windows(config, model.layers);
+  config.carries({"sliding_window"});  // where no layer slides
   AttentionRule rule;
   rule.default_head_dim = 64;
   rule.default_bias = true;
@@ -141,8 +159,10 @@ ModelConfig read_gpt_oss(const ConfigObject& config) {
   const std::int64_t head_dim = model.attention.head_dim;
   model.rope = has_rope ? read_rope(config, {.head_dim = head_dim, .default_theta = 150000.0})
                         : default_gpt_oss_rope(config, head_dim);
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-5);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router.score = ScoreKind::softmax_of_chosen;
+  expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);
+  check_initial_context(config, model.rope);
   model.moe.router.has_linear_bias = true;
   model.moe.expert_bias = true;
   return model;

@@ -9,6 +9,7 @@ namespace moestro::model::internal {
 namespace {
 
 constexpr std::int64_t kHybridHeadDim = 256;
+constexpr std::string_view kAlwaysNormed = "this family always has q/k norms";
 
 /// layer_types, or every full_attention_interval-th layer full attention, the rest Gated DeltaNet.
 void apply_hybrid_mixers(const ConfigObject& config, std::vector<LayerConfig>& layers) {
@@ -52,17 +53,21 @@ ModelConfig read_hybrid(const ConfigObject& config, Family family) {
   rule.omits_bias = family == Family::qwen3_next;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = QkNorm::per_head;
+  expect_flag(config, "use_qk_norm", true, kAlwaysNormed);
+  config.carries({"intermediate_size"});  // where no layer is dense
   model.attention.has_output_gate = true;
   if (!config.flag_or({"attn_output_gate"}, true)) {
     throw config.error("attn_output_gate",
                        "expected true, got false; attention of this family always has a gate");
   }
+  config.carries({"linear_num_key_heads", "linear_key_head_dim", "linear_num_value_heads",
+                  "linear_value_head_dim", "linear_conv_kernel_dim"});  // where no layer is linear
   if (any_layer(model.layers, MixerKind::gated_delta_net)) {
     model.gated_delta_net = read_delta_net(config);
   }
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim, .default_partial = 0.25});
   model.norm = NormKind::rms_zero_centred;
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
   model.moe.expert_width = config.size({"moe_intermediate_size"}, kWidthRange);
   model.moe.shared_width = config.size({"shared_expert_intermediate_size"}, kWidthRange);
@@ -76,7 +81,13 @@ void apply_switched_window(const ConfigObject& config, std::vector<LayerConfig>&
   const bool is_null = !is_given && config.mentions({"sliding_window"});
   const bool is_used = is_given ? config.flag_or_class({"use_sliding_window"}, false)
                                 : config.flag_or({"use_sliding_window"}, false);
-  if (is_used && !is_null) apply_window(layers, config.size({"sliding_window"}, kPositionRange));
+  constexpr std::string_view kFirst = "max_window_layers";  // of Qwen's own code
+  if (!is_used || is_null) return config.carries({kFirst});
+  apply_window(layers, config.size({"sliding_window"}, kPositionRange));
+  if (config.size_or({kFirst}, 0, {0, kLayerRange.max}) > 0) {
+    config.note_doubt(kFirst, *config.find({kFirst}),
+                      "transformers windows all layers of this family, the first ones, too");
+  }
 }
 
 }  // namespace
@@ -89,8 +100,10 @@ ModelConfig read_qwen3_moe(const ConfigObject& config) {
   apply_switched_window(config, model.layers);
   model.attention = read_attention(config, model.hidden, {});
   model.attention.qk_norm = QkNorm::per_head;
+  expect_flag(config, "use_qk_norm", true, kAlwaysNormed);
+  config.carries({"intermediate_size"});  // where no layer is dense
   model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
-  model.norm_epsilon = config.positive_or_class({"rms_norm_eps"}, 1e-6);
+  model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   if (any_layer(model.layers, FfnKind::dense)) {
     model.dense_width = config.size({"intermediate_size"}, kWidthRange);
   }
@@ -115,6 +128,8 @@ ModelConfig read_qwen3_5_moe(const ConfigObject& config) {
   // Every layer is routed and weights are renormalised, whatever older keys say.
   for (LayerConfig& layer : model.layers) layer.ffn = FfnKind::moe;
   model.moe.router.renormalise = true;
+  expect_flag(config, "norm_topk_prob", true, "this family always renormalises");
+  config.carries({"decoder_sparse_step"});
   // transformers has no such key: its files leave it out, and hold no such layers.
   model.mtp.layers = config.size_or({"mtp_num_hidden_layers"}, 0, kPredictionRange);
   if (model.mtp.layers > 0) {

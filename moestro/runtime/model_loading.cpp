@@ -69,6 +69,11 @@ void load_weights(const std::filesystem::path& folder, Decoder& decoder) {
 
 LoadedModel load_model(const std::filesystem::path& folder) {
   LoadedModel loaded = from_config(model::read_hf_config(folder));
+  const model::HfConfig& source = loaded.source;
+  if (!source.quantization.empty()) {
+    checkpoint::require_plain_weights(checkpoint::HfFolder(folder),
+                                      source.source + " quantization_config", source.quantization);
+  }
   load_weights(folder, loaded.decoder);
   return loaded;
 }

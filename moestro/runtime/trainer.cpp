@@ -11,6 +11,7 @@
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
 #include "moestro/core/log.h"
+#include "moestro/core/text.h"
 #include "moestro/data/batches.h"
 #include "moestro/kernels/gemm_peak.h"
 #include "moestro/layers/weights.h"
@@ -127,12 +128,20 @@ void warn_of_long_sequences(std::int64_t seq_len, std::int64_t max_positions) {
               max_positions);
 }
 
+/// transformers would add it in training, not in evaluation.
+void warn_of_noise(const model::HfConfig& source) {
+  if (source.noise.empty()) return;
+  log_warning("{}: training knows neither dropout nor jitter; going on without {}", source.source,
+              join(source.noise, ", "));
+}
+
 Run set_up(const RunConfig& config) {
   Run run;
   run.config = config;
   check_checkpoint_folder(config.checkpoint.folder);
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
   run.model = load_model(config.model);
+  warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
   check_balance(config.balance, decoder.config);
   run.data = load_training_data(config.data, decoder.config.vocab);

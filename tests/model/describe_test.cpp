@@ -68,6 +68,21 @@ TEST(Describe, FlopsHaveAUnitThatShowsThem) {
   EXPECT_EQ(text_of_hidden(2).find(" 0.000"), std::string::npos);
 }
 
+TEST(Describe, WhatIsNotCountedIsSaid) {
+  using ::testing::HasSubstr;
+  const HfConfig v3 = resolve_model("deepseek-v3");
+  const Ledger ledger = make_ledger(v3.model, 16);
+  EXPECT_THAT(describe_text(v3, ledger),
+              HasSubstr("weights: counted as if unquantised; the file's own are stored as fp8\n"));
+  EXPECT_EQ(describe_json(v3, ledger)["model"]["quantization"], "fp8");
+  const HfConfig qwen = resolve_model("qwen3.5-35b-a3b");
+  EXPECT_THAT(describe_text(qwen, ledger), HasSubstr("not counted: vision_config\n"));
+  EXPECT_EQ(describe_json(qwen, ledger)["model"]["not_counted"], Json({"vision_config"}));
+  const HfConfig tiny = resolve_model("tiny");
+  EXPECT_EQ(describe_text(tiny, ledger).find("counted"), std::string::npos);
+  EXPECT_TRUE(describe_json(tiny, ledger)["model"]["quantization"].is_null());
+}
+
 TEST(Describe, HostileNamesCannotReachTheTerminal) {
   HfConfig config = resolve_model("tiny");
   config.source = "x\x1b[31m";

@@ -167,7 +167,7 @@ TEST(HfConfigDefaults, NullSaysWhatAbsenceLeavesOpen) {
 TEST(HfConfigDefaults, VerboseModeNamesWhatIsPassedOver) {
   set_log_level(LogLevel::verbose);
   Json foreign = model_json("mixtral-8x7b");
-  foreign["no_rope_layer_interval"] = 4;  // of Llama 4
+  foreign["no_rope_layer_interval"] = nullptr;  // of Llama 4
   const std::string mixtral = warning_of(foreign);
   const std::string llama = warning_of(model_json("llama-4-scout-17b-16e"));
   set_log_level(LogLevel::quiet);

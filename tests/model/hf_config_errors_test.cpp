@@ -93,6 +93,9 @@ constexpr Change kBadValues[] = {
      "[config.json sliding_window] expected a whole number, but the key is null"},
     {"gpt-oss-20b", "experts_per_token", "5", "they spell one field"},
     {"phi-3.5-moe", "eos_token_id", "\"end\"", "expected a token id"},
+    {"phi-3.5-moe", "eos_token_id", "18446744073709551615", "expected a token id"},
+    {"phi-3.5-moe", "eos_token_id", "-2", "expected a token id"},
+    {"phi-3.5-moe", "pad_token_id", "[1.0]", "expected a token id or a list of them, got 1.0;"},
     {"olmoe-1b-7b", "clip_qkv", "-8", "expected a number > 0, got -8"},
 };
 

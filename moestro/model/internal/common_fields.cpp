@@ -15,7 +15,8 @@ std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::strin
   if (value == nullptr) return std::nullopt;
   if (value->is_array()) value = value->empty() ? nullptr : &value->front();
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number_integer()) {
+  const double size = value->is_number_integer() ? value->get<double>() : -2.0;
+  if (size < -1.0 || size > static_cast<double>(kVocabRange.max)) {
     throw config.error(key, "expected a token id or a list of them, got {}; correct the value",
                        config.shown(*value));
   }
@@ -33,10 +34,18 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   constexpr std::string_view kPositions = "max_position_embeddings";
   model.max_positions = config.optional_size({kPositions}, kPositionRange).value_or(0);
   if (model.max_positions == 0) config.note_class_default(kPositions, "no limit");
-  model.initializer_range = config.non_negative_or({"initializer_range"}, model.initializer_range);
+  model.initializer_range =
+      config.real_or({"initializer_range"}, model.initializer_range, kDeviationBounds);
   model.bos_token = read_token_id(config, "bos_token_id");
   model.eos_token = read_token_id(config, "eos_token_id");
   model.padding_token = read_token_id(config, "pad_token_id");
+  if (model.padding_token.value_or(0) >= model.vocab) {
+    config.note_doubt("pad_token_id", *config.find({"pad_token_id"}),
+                      fmt::format("vocab_size is {}", model.vocab));
+  }
+  if (config.find({"is_causal"}) != nullptr && !config.flag({"is_causal"})) {
+    throw config.error("is_causal", "expected true, got false; only causal models are supported");
+  }
   return model;
 }
 
@@ -55,6 +64,14 @@ std::int64_t read_kv_heads(const ConfigObject& config, std::int64_t heads,
   if (!rule.kv_heads_default_to_heads) return config.size({kKey}, kHeadRange);
   config.note_class_default(kKey, fmt::format("num_attention_heads = {}", heads));
   return heads;
+}
+
+/// A spelling of other programs, which must say the same.
+void check_qkv_bias(const ConfigObject& config, bool has_bias) {
+  if (config.find({"qkv_bias"}) == nullptr || config.flag({"qkv_bias"}) == has_bias) return;
+  throw config.error(
+      "qkv_bias", "expected {}, as the family and attention_bias have it, got {}; make them agree",
+      has_bias, !has_bias);
 }
 
 /// The key, else the default of the class, else hidden / heads (which null says, too).
@@ -79,7 +96,10 @@ std::int64_t read_head_dim(const ConfigObject& config, std::int64_t hidden, std:
 }
 
 bool read_attention_bias(const ConfigObject& config, const AttentionRule& rule) {
-  if (!rule.honours_bias) return false;
+  if (!rule.honours_bias) {
+    expect_flag(config, "attention_bias", false, "transformers gives this family none");
+    return false;
+  }
   return rule.omits_bias ? config.flag_or({"attention_bias"}, rule.default_bias)
                          : config.flag_or_class({"attention_bias"}, rule.default_bias);
 }
@@ -93,6 +113,7 @@ AttentionConfig read_attention(const ConfigObject& config, std::int64_t hidden,
   attention.kv_heads = read_kv_heads(config, attention.heads, rule);
   attention.head_dim = read_head_dim(config, hidden, attention.heads, rule);
   const bool has_bias = read_attention_bias(config, rule);
+  check_qkv_bias(config, has_bias);
   attention.qkv_bias = has_bias;
   attention.output_bias = has_bias && rule.has_output_bias;
   attention.scale = 1.0 / std::sqrt(static_cast<double>(attention.head_dim));
@@ -105,7 +126,7 @@ RouterConfig read_router(const ConfigObject& config) {
       config.size({"num_experts", "num_local_experts", "n_routed_experts"}, kExpertRange);
   router.top_k = config.size({"num_experts_per_tok", "experts_per_token"}, kExpertRange);
   router.aux_loss_coefficient =
-      config.non_negative_or({"router_aux_loss_coef"}, router.aux_loss_coefficient);
+      config.real_or({"router_aux_loss_coef"}, router.aux_loss_coefficient, kCoefficientBounds);
   return router;
 }
 
@@ -126,6 +147,13 @@ void require_silu(const ConfigObject& config) {
         "hidden_act",
         "expected silu (or swish), got \"{}\"; no other gated activation is supported",
         printable(activation));
+  }
+}
+
+void expect_flag(const ConfigObject& config, std::string_view key, bool fixed,
+                 std::string_view why) {
+  if (config.find({key}) != nullptr && config.flag({key}) != fixed) {
+    config.note_doubt(key, *config.find({key}), why);
   }
 }
 

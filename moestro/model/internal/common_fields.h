@@ -53,6 +53,10 @@ void read_expert_groups(const ConfigObject& config, RouterConfig& router,
 /// Requires hidden_act to be SwiGLU's.
 void require_silu(const ConfigObject& config);
 
+/// Notes a switch that the file sets otherwise than the family has it, whatever the key says.
+void expect_flag(const ConfigObject& config, std::string_view key, bool fixed,
+                 std::string_view why);
+
 /// Sliding window of every layer. Null is none.
 void apply_window(std::vector<LayerConfig>& layers, std::int64_t window);
 

@@ -24,14 +24,28 @@ std::int64_t whole_number(const ConfigObject& config, std::string_view key, cons
                      range.min, range.max, config.shown(value));
 }
 
-double finite_number(const ConfigObject& config, std::string_view key, const Json& value,
-                     bool may_be_zero) {
-  if (value.is_number()) {
-    const auto number = value.get<double>();
-    if (std::isfinite(number) && (number > 0.0 || (may_be_zero && number == 0.0))) return number;
+/// What a number within bounds is called: a sign that is wrong needs no bounds to be seen.
+std::string bounds_text(const Bounds& bounds, bool has_right_sign) {
+  if (!has_right_sign) return bounds.min > 0.0 ? "a number > 0" : "a number >= 0";
+  return fmt::format("a number from {} to {}", plain(bounds.min), plain(bounds.max));
+}
+
+double real_number(const ConfigObject& config, std::string_view key, const Json& value,
+                   const Bounds& bounds) {
+  const double number = value.is_number() ? value.get<double>() : std::nan("");
+  const bool is_within = number >= bounds.min && number <= bounds.max;  // not if NaN
+  if (!is_within) {
+    const bool has_right_sign = number > 0.0 || (bounds.min == 0.0 && number == 0.0);
+    throw config.error(key, "expected {}, got {}; correct the value",
+                       bounds_text(bounds, has_right_sign), config.shown(value));
   }
-  throw config.error(key, "expected a number {} 0, got {}; correct the value",
-                     may_be_zero ? ">=" : ">", config.shown(value));
+  const bool is_usual = number == 0.0 || (number >= bounds.usual_min && number <= bounds.usual_max);
+  if (!is_usual) {
+    config.note_doubt(
+        key, value,
+        fmt::format("models have {} to {}", plain(bounds.usual_min), plain(bounds.usual_max)));
+  }
+  return number;
 }
 
 bool boolean(const ConfigObject& config, std::string_view key, const Json& value) {
@@ -162,34 +176,28 @@ std::int64_t ConfigObject::size_or_class(Keys keys, std::int64_t class_default, 
   return value.value_or(class_default);
 }
 
-double ConfigObject::positive(Keys keys) const {
-  const auto value = optional_positive(keys);
-  if (!value) throw missing(keys, "a number > 0");
+double ConfigObject::real(Keys keys, const Bounds& bounds) const {
+  const auto value = optional_real(keys, bounds);
+  if (!value) throw missing(keys, bounds_text(bounds, false));
   return *value;
 }
 
-double ConfigObject::positive_or(Keys keys, double fallback) const {
-  const auto value = optional_positive(keys);
+double ConfigObject::real_or(Keys keys, double fallback, const Bounds& bounds) const {
+  const auto value = optional_real(keys, bounds);
   if (!value) note_fallback(keys, exact(fallback));
   return value.value_or(fallback);
 }
 
-std::optional<double> ConfigObject::optional_positive(Keys keys) const {
+std::optional<double> ConfigObject::optional_real(Keys keys, const Bounds& bounds) const {
   const Json* value = find(keys);
   if (value == nullptr) return std::nullopt;
-  return finite_number(*this, spelling(keys), *value, false);
+  return real_number(*this, spelling(keys), *value, bounds);
 }
 
-double ConfigObject::positive_or_class(Keys keys, double class_default) const {
-  const auto value = optional_positive(keys);
+double ConfigObject::real_or_class(Keys keys, double class_default, const Bounds& bounds) const {
+  const auto value = optional_real(keys, bounds);
   if (!value) note_class_default(*keys.begin(), exact(class_default));
   return value.value_or(class_default);
-}
-
-double ConfigObject::non_negative_or(Keys keys, double fallback) const {
-  const Json* value = find(keys);
-  if (value == nullptr) note_fallback(keys, exact(fallback));
-  return value == nullptr ? fallback : finite_number(*this, spelling(keys), *value, true);
 }
 
 bool ConfigObject::flag(Keys keys) const {
@@ -235,11 +243,23 @@ std::vector<std::int64_t> ConfigObject::whole_numbers(Keys keys, Range range) co
                             });
 }
 
-std::vector<double> ConfigObject::positives(Keys keys) const {
+std::vector<double> ConfigObject::reals(Keys keys, const Bounds& bounds) const {
   return list<double>(*this, spelling(keys), find(keys),
                       [&](const std::string& key, const Json& value) {
-                        return finite_number(*this, key, value, false);
+                        return real_number(*this, key, value, bounds);
                       });
+}
+
+void ConfigObject::carries(Keys keys) const {
+  for (const std::string_view key : keys) {
+    findings_->carried_keys.insert(fmt::format("{}{}", path_, key));
+  }
+}
+
+void ConfigObject::note_doubt(std::string_view key, const Json& value, std::string_view why) const {
+  const std::string note = fmt::format("{}{} = {}: {}", path_, key, shown(value), why);
+  auto& doubts = findings_->doubts;
+  if (std::find(doubts.begin(), doubts.end(), note) == doubts.end()) doubts.push_back(note);
 }
 
 std::optional<ConfigObject> ConfigObject::object(std::string_view key) const {

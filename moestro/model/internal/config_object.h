@@ -34,6 +34,25 @@ inline constexpr Range kLayerRange{1, 2048};
 inline constexpr Range kPositionRange{1, std::int64_t{1} << 40};
 inline constexpr Range kPredictionRange{0, 64};  // multi-token prediction depths
 
+/// Bounds of a real number, all inclusive: beyond the first two is an error, beyond the others,
+/// which no published model comes near, a doubt. A `min` of 0 allows 0, which is never doubtful.
+struct Bounds {
+  double min = 0.0;
+  double max = 0.0;
+  double usual_min = 0.0;
+  double usual_max = 0.0;
+};
+
+// Arithmetic is f32: values beyond the errors' bounds vanish or overflow in a product or two.
+inline constexpr Bounds kEpsilonBounds{1e-30, 1.0, 1e-15, 1e-2};  // added to a mean square
+inline constexpr Bounds kScaleBounds{1e-6, 1e6, 1e-4, 1e3};       // multipliers, clamps
+inline constexpr Bounds kThetaBounds{1.0, 1e12, 100.0, 1e10};     // rope_theta
+inline constexpr Bounds kRopeFactorBounds{1e-3, 1e6, 0.1, 1e4};   // rope_scaling
+inline constexpr Bounds kDeviationBounds{0.0, 1e3, 1e-6, 1.0};    // of initial weights
+inline constexpr Bounds kCoefficientBounds{0.0, 1e6, 0.0, 1e3};   // of a loss
+inline constexpr Bounds kNoiseBounds{0.0, 1.0, 0.0, 0.5};         // of a router
+inline constexpr Bounds kTimeStepBounds{0.0, 1e6, 0.0, 1e3};      // of Mamba-2
+
 /// What one reading of a file has to say, apart from errors.
 struct Findings {
   NumberTexts numbers;  // how the file writes them, for messages
@@ -43,6 +62,9 @@ struct Findings {
   std::vector<std::string> class_defaults;  // absent keys with the values assumed
   std::vector<std::string> usual_defaults;  // the same, where published files omit the key, too
   std::vector<std::string> overrides;
+  std::set<std::string> carried_keys;  // of this family's files, though they mean nothing in them
+  std::vector<std::string> doubts;     // possible values that are surely not what was meant
+  std::vector<std::string> noise;      // dropout and jitter: "attention_dropout = 0.1"
 };
 
 class ConfigObject {
@@ -70,14 +92,12 @@ class ConfigObject {
   [[nodiscard]] std::int64_t size_or_class(Keys keys, std::int64_t class_default,
                                            Range range) const;
 
-  /// A finite number > 0.
-  [[nodiscard]] double positive(Keys keys) const;
-  [[nodiscard]] double positive_or(Keys keys, double fallback) const;
-  [[nodiscard]] std::optional<double> optional_positive(Keys keys) const;
-  /// As positive_or, but a missing key is reported as a class default.
-  [[nodiscard]] double positive_or_class(Keys keys, double class_default) const;
-  /// A finite number >= 0.
-  [[nodiscard]] double non_negative_or(Keys keys, double fallback) const;
+  /// A finite number within bounds. Errors: input, if missing, no number or out of bounds.
+  [[nodiscard]] double real(Keys keys, const Bounds& bounds) const;
+  [[nodiscard]] double real_or(Keys keys, double fallback, const Bounds& bounds) const;
+  [[nodiscard]] std::optional<double> optional_real(Keys keys, const Bounds& bounds) const;
+  /// As real_or, but a missing key is reported as a class default.
+  [[nodiscard]] double real_or_class(Keys keys, double class_default, const Bounds& bounds) const;
 
   [[nodiscard]] bool flag(Keys keys) const;
   [[nodiscard]] bool flag_or(Keys keys, bool fallback) const;
@@ -89,12 +109,18 @@ class ConfigObject {
   /// Lists; missing, null or empty gives an empty one.
   [[nodiscard]] std::vector<std::string> texts(Keys keys) const;
   [[nodiscard]] std::vector<std::int64_t> whole_numbers(Keys keys, Range range) const;
-  [[nodiscard]] std::vector<double> positives(Keys keys) const;
+  [[nodiscard]] std::vector<double> reals(Keys keys, const Bounds& bounds) const;
 
   /// Reports that `key` is missing and what is assumed in its place: with a warning, or, where
   /// absence is the usual way to say it, in verbose mode only. Fallbacks of *_or are of the latter.
   void note_class_default(std::string_view key, std::string_view value) const;
   void note_usual_default(std::string_view key, std::string_view value) const;
+
+  /// Says that files of this family carry the keys, whatever they are, without any meaning.
+  void carries(Keys keys) const;
+
+  /// Notes what is possible but surely a mistake: "key = value: why".
+  void note_doubt(std::string_view key, const Json& value, std::string_view why) const;
 
   /// A nested object, or nothing.
   [[nodiscard]] std::optional<ConfigObject> object(std::string_view key) const;

@@ -10,7 +10,7 @@ namespace {
 
 using KeyList = std::vector<std::string>;
 
-/// Keys that the reader uses, whatever the family.
+/// Keys that a reader uses: they mean something to one family at least.
 const KeyList& model_keys() {
   static const KeyList keys = {
       // shape
@@ -20,20 +20,21 @@ const KeyList& model_keys() {
       // attention
       "attention_bias", "attention_chunk_size", "attention_multiplier", "attn_output_gate",
       "attn_scale", "attn_temperature_tuning", "clip_qkv", "floor_scale", "head_dim", "layer_types",
-      "no_rope_layer_interval", "no_rope_layers", "num_attention_heads", "num_key_value_heads",
-      "sliding_window", "use_qk_norm", "use_sliding_window",
+      "is_causal", "max_window_layers", "no_rope_layer_interval", "no_rope_layers",
+      "num_attention_heads", "num_key_value_heads", "qkv_bias", "sliding_window", "use_qk_norm",
+      "use_sliding_window",
       // latent attention
       "kv_lora_rank", "q_lora_rank", "qk_head_dim", "qk_nope_head_dim", "qk_rope_head_dim",
       "v_head_dim",
       // position embedding
-      "original_max_position_embeddings", "partial_rotary_factor", "rope_interleave",
-      "rope_parameters", "rope_scaling", "rope_theta",
+      "initial_context_length", "original_max_position_embeddings", "partial_rotary_factor",
+      "rope_interleave", "rope_parameters", "rope_scaling", "rope_theta",
       // state-space mixers
       "chunk_size", "conv_kernel", "full_attention_interval", "linear_conv_kernel_dim",
       "linear_key_head_dim", "linear_num_key_heads", "linear_num_value_heads",
       "linear_value_head_dim", "mamba_chunk_size", "mamba_conv_bias", "mamba_d_conv",
       "mamba_dt_min", "mamba_head_dim", "mamba_hidden_act", "mamba_n_groups", "mamba_num_heads",
-      "n_groups", "ssm_state_size", "time_step_min", "use_bias", "use_conv_bias",
+      "mamba_proj_bias", "n_groups", "ssm_state_size", "time_step_min", "use_bias", "use_conv_bias",
       // experts
       "decoder_sparse_step", "experts_per_token", "first_k_dense_replace", "hidden_act",
       "hybrid_override_pattern", "interleave_moe_layer_step", "layers_block_type", "mlp_bias",
@@ -60,12 +61,12 @@ const KeyList& ignored_keys() {
   static const KeyList keys = {
       // book-keeping
       "_attn_implementation", "_attn_implementation_autoset", "_experts_implementation",
-      "_name_or_path", "cache_implementation", "auto_map", "dtype", "for_llm_compressor",
-      "initial_context_length", "license", "name_or_path", "quantization_config",
-      "compression_config", "torch_dtype", "transformers_version", "use_cache", "use_mamba_kernels",
+      "_name_or_path", "cache_implementation", "auto_map", "dtype", "for_llm_compressor", "license",
+      "name_or_path", "torch_dtype", "transformers_version", "use_cache", "use_mamba_kernels",
       "pretraining_tp", "ep_size", "tokenizer_class", "torchscript", "use_bfloat16",
       "gradient_checkpointing", "_commit_hash", "unsloth_version", "unsloth_fixed", "router_dtype",
-      "is_causal",
+      // what is counted and trained without: each is said where it matters
+      "audio_config", "compression_config", "quantization_config", "vision_config",
       // dropout and noise
       "attention_dropout", "attn_pdrop", "embd_pdrop", "hidden_dropout", "input_jitter_noise",
       "resid_pdrop",
@@ -74,12 +75,12 @@ const KeyList& ignored_keys() {
       "mamba_dt_init_floor", "mamba_dt_limit", "mamba_dt_max", "mamba_expand", "time_step_floor",
       "time_step_limit", "time_step_max", "time_step_rank",
       // storage and run-time choices
-      "mamba_proj_bias", "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "max_window_layers",
-      "moe_shared_expert_overlap", "num_logits_to_keep", "residual_in_fp32",
+      "mamba_ssm_cache_dtype", "mamba_ssm_dtype", "moe_shared_expert_overlap", "num_logits_to_keep",
+      "residual_in_fp32",
       // pictures and sound
-      "audio_config", "vision_feature_layer", "vision_feature_select_strategy", "boi_token_id",
-      "boi_token_index", "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index",
-      "video_token_id", "vision_config", "vision_end_token_id", "vision_start_token_id",
+      "vision_feature_layer", "vision_feature_select_strategy", "boi_token_id", "boi_token_index",
+      "eoi_token_id", "eoi_token_index", "image_token_id", "image_token_index", "video_token_id",
+      "vision_end_token_id", "vision_start_token_id",
       // labels and token ids
       "decoder_start_token_id", "finetuning_task", "id2label", "label2id", "num_labels", "prefix",
       "problem_type", "sep_token_id", "task_specific_params",
@@ -98,26 +99,26 @@ const KeyList& ignored_keys() {
   return keys;
 }
 
-/// Keys that give a model of some family layers or parameters: worth a word in a file of a family
-/// that has no such thing.
-const KeyList& shaping_keys() {
-  static const KeyList keys = {"first_k_dense_replace",
-                               "full_attention_interval",
-                               "hybrid_override_pattern",
-                               "interleave_moe_layer_step",
-                               "kv_lora_rank",
-                               "layers_block_type",
-                               "lm_head_bias",
-                               "moe_intermediate_size",
-                               "moe_latent_size",
-                               "moe_layers",
-                               "moe_shared_expert_intermediate_size",
-                               "mtp_num_hidden_layers",
-                               "n_shared_experts",
-                               "num_mtp_layers",
-                               "num_nextn_predict_layers",
-                               "q_lora_rank",
-                               "shared_expert_intermediate_size"};
+/// Keys of the above that, set to something, ask for parts no family here has.
+const KeyList& foreign_keys() {
+  static const KeyList keys = {"add_cross_attention", "cross_attention_hidden_size",
+                               "is_encoder_decoder", "pruned_heads", "tie_encoder_decoder"};
+  return keys;
+}
+
+/// Switches that add parameters. Where transformers does not look at one, other programs do: a
+/// count would be a guess.
+const KeyList& bias_keys() {
+  static const KeyList keys = {"lm_head_bias", "mamba_conv_bias", "mamba_proj_bias", "mlp_bias",
+                               "qkv_bias",     "use_bias",        "use_conv_bias"};
+  return keys;
+}
+
+/// What transformers does to activations in training alone.
+const KeyList& noise_keys() {
+  static const KeyList keys = {"attention_dropout",  "attn_pdrop",         "embd_pdrop",
+                               "hidden_dropout",     "input_jitter_noise", "resid_pdrop",
+                               "router_jitter_noise"};
   return keys;
 }
 
@@ -167,17 +168,30 @@ void note_unknown(const ConfigObject& config, const std::string& key, const KeyL
 }  // namespace
 
 void find_unknown_keys(const ConfigObject& config) {
+  Findings& findings = config.findings();
   for (const auto& [key, value] : config.json().items()) {
-    const bool matters_to_some = contains(model_keys(), key);
-    if (!matters_to_some && !contains(ignored_keys(), key)) {
+    const std::string path = config.path() + key;
+    const bool is_known = contains(model_keys(), key) || contains(ignored_keys(), key);
+    if (!is_known) {
       note_unknown(config, key, model_keys());
-    } else if (config.findings().asked_keys.contains(config.path() + key)) {
+    } else if (findings.asked_keys.contains(path)) {
       continue;
-    } else if (contains(shaping_keys(), key) && !says_nothing(value)) {
-      config.findings().unknown_keys.push_back(
-          fmt::format("{}{} (a key of other families)", config.path(), key));
+    } else if (says_nothing(value) || findings.carried_keys.contains(path)) {
+      findings.ignored_keys.push_back(path);
+    } else if (contains(noise_keys(), key)) {
+      findings.ignored_keys.push_back(path);
+      findings.noise.push_back(fmt::format("{} = {}", path, config.shown(value)));
+    } else if (contains(bias_keys(), key)) {
+      throw config.error(key,
+                         "expected false, got {}; models of this family have no such biases: "
+                         "correct it or remove the key",
+                         config.shown(value));
+    } else if (contains(model_keys(), key)) {
+      findings.unknown_keys.push_back(fmt::format("{} (a key of other families)", path));
+    } else if (contains(foreign_keys(), key)) {
+      findings.unknown_keys.push_back(fmt::format("{} (no part of a decoder)", path));
     } else {
-      config.findings().ignored_keys.push_back(config.path() + key);
+      findings.ignored_keys.push_back(path);
     }
   }
 }
@@ -193,6 +207,10 @@ void check_outer_keys(const ConfigObject& root, const ConfigObject& text) {
   static const KeyList own_keys = {"architectures",       "model_type",   "text_config",
                                    "tie_word_embeddings", "bos_token_id", "eos_token_id",
                                    "pad_token_id"};
+  for (const std::string& key : own_keys) {
+    root.carries({key});
+    text.carries({key});
+  }
   for (const auto& [key, value] : root.json().items()) {
     if (value.is_null() || !contains(model_keys(), key) || contains(own_keys, key)) continue;
     const Json* inner = text.find({key});

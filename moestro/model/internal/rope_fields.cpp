@@ -10,6 +10,9 @@
 namespace moestro::model::internal {
 namespace {
 
+constexpr Bounds kMscaleBounds{0.0, 1e3, 1e-2, 10.0};  // of YaRN
+constexpr Bounds kRotatedBounds{1e-6, 1e6, 0.0, 1e6};  // what is possible depends on the family
+
 /// What rope_scaling says beside rope_parameters must be the same.
 void check_both_spellings(const ConfigObject& parameters, const ConfigObject& scaling) {
   for (const auto& [key, value] : scaling.json().items()) {
@@ -57,10 +60,10 @@ double read_theta(const ConfigObject& config, const std::optional<ConfigObject>&
                   double class_default) {
   constexpr std::string_view kKey = "rope_theta";
   if (find_in_both(config, scaling, kKey) == nullptr) {
-    return config.positive_or_class({kKey}, class_default);
+    return config.real_or_class({kKey}, class_default, kThetaBounds);
   }
-  const auto inner = scaling ? scaling->optional_positive({kKey}) : std::nullopt;
-  return inner ? *inner : config.positive({kKey});
+  const auto inner = scaling ? scaling->optional_real({kKey}, kThetaBounds) : std::nullopt;
+  return inner ? *inner : config.real({kKey}, kThetaBounds);
 }
 
 RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
@@ -90,13 +93,17 @@ std::int64_t read_original_positions(const ConfigObject& config, const ConfigObj
 }
 
 void read_yarn(const ConfigObject& scaling, Rope& rope) {
-  rope.factor = scaling.positive({"factor"});
-  rope.beta_fast = scaling.positive_or({"beta_fast"}, rope.beta_fast);
-  rope.beta_slow = scaling.positive_or({"beta_slow"}, rope.beta_slow);
+  rope.factor = scaling.real({"factor"}, kRopeFactorBounds);
+  rope.beta_fast = scaling.real_or({"beta_fast"}, rope.beta_fast, kRopeFactorBounds);
+  rope.beta_slow = scaling.real_or({"beta_slow"}, rope.beta_slow, kRopeFactorBounds);
+  if (rope.beta_fast < rope.beta_slow) {
+    throw scaling.error("beta_fast", "expected at least beta_slow ({}), got {}; exchange the two",
+                        plain(rope.beta_slow), plain(rope.beta_fast));
+  }
   rope.truncate = scaling.flag_or({"truncate"}, rope.truncate);
-  rope.attention_factor = scaling.optional_positive({"attention_factor"});
+  rope.attention_factor = scaling.optional_real({"attention_factor"}, kRopeFactorBounds);
   const auto mscale = [&](std::string_view key) -> std::optional<double> {
-    const double value = scaling.non_negative_or({key}, 0.0);  // 0 means not given
+    const double value = scaling.real_or({key}, 0.0, kMscaleBounds);  // 0 means not given
     return value > 0.0 ? std::optional(value) : std::nullopt;
   };
   rope.mscale = mscale("mscale");
@@ -104,18 +111,23 @@ void read_yarn(const ConfigObject& scaling, Rope& rope) {
 }
 
 void read_llama3(const ConfigObject& scaling, Rope& rope) {
-  rope.factor = scaling.positive({"factor"});
-  rope.low_freq_factor = scaling.positive({"low_freq_factor"});
-  rope.high_freq_factor = scaling.positive({"high_freq_factor"});
+  rope.factor = scaling.real({"factor"}, kRopeFactorBounds);
+  rope.low_freq_factor = scaling.real({"low_freq_factor"}, kRopeFactorBounds);
+  rope.high_freq_factor = scaling.real({"high_freq_factor"}, kRopeFactorBounds);
+  if (rope.high_freq_factor < rope.low_freq_factor) {
+    throw scaling.error("high_freq_factor",
+                        "expected at least low_freq_factor ({}), got {}; exchange the two",
+                        plain(rope.low_freq_factor), plain(rope.high_freq_factor));
+  }
 }
 
 void read_longrope(const ConfigObject& scaling, Rope& rope) {
-  rope.factor = scaling.positive_or({"factor"}, rope.factor);
-  rope.attention_factor = scaling.optional_positive({"attention_factor"});
-  rope.short_mscale = scaling.optional_positive({"short_mscale"});
-  rope.long_mscale = scaling.optional_positive({"long_mscale"});
-  rope.short_factor = scaling.positives({"short_factor"});
-  rope.long_factor = scaling.positives({"long_factor"});
+  rope.factor = scaling.real_or({"factor"}, rope.factor, kRopeFactorBounds);
+  rope.attention_factor = scaling.optional_real({"attention_factor"}, kRopeFactorBounds);
+  rope.short_mscale = scaling.optional_real({"short_mscale"}, kRopeFactorBounds);
+  rope.long_mscale = scaling.optional_real({"long_mscale"}, kRopeFactorBounds);
+  rope.short_factor = scaling.reals({"short_factor"}, kRopeFactorBounds);
+  rope.long_factor = scaling.reals({"long_factor"}, kRopeFactorBounds);
   const auto expected = static_cast<std::size_t>(rope.rotary_dim / 2);
   const auto check = [&](std::string_view key, const std::vector<double>& factors) {
     if (!factors.empty() && factors.size() != expected) {
@@ -131,8 +143,9 @@ void read_longrope(const ConfigObject& scaling, Rope& rope) {
 std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
                              const RopeRule& rule) {
   static_cast<void>(find_in_both(config, scaling, "partial_rotary_factor"));  // both must agree
-  auto partial = scaling ? scaling->optional_positive({"partial_rotary_factor"}) : std::nullopt;
-  if (!partial) partial = config.optional_positive({"partial_rotary_factor"});
+  auto partial =
+      scaling ? scaling->optional_real({"partial_rotary_factor"}, kRopeFactorBounds) : std::nullopt;
+  if (!partial) partial = config.optional_real({"partial_rotary_factor"}, kRopeFactorBounds);
   if (!partial && rule.default_partial) {
     config.note_class_default("partial_rotary_factor", exact(*rule.default_partial));
   }
@@ -158,6 +171,7 @@ std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<Con
 
 Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   const auto scaling = scaling_object(config);
+  config.carries({"original_max_position_embeddings"});  // where nothing is scaled
   Rope rope;
   rope.kind = read_kind(scaling);
   rope.theta = read_theta(config, scaling, rule.default_theta);
@@ -166,7 +180,7 @@ Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   const bool has_original = rope.kind == RopeKind::yarn || rope.kind == RopeKind::llama3 ||
                             rope.kind == RopeKind::longrope;
   if (has_original) rope.original_max_positions = read_original_positions(config, *scaling);
-  if (rope.kind == RopeKind::linear) rope.factor = scaling->positive({"factor"});
+  if (rope.kind == RopeKind::linear) rope.factor = scaling->real({"factor"}, kRopeFactorBounds);
   if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
   if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
   if (rope.kind == RopeKind::longrope) read_longrope(*scaling, rope);
