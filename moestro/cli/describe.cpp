@@ -33,11 +33,11 @@ int describe(const Arguments& arguments) {
 
   const model::HfConfig config = model::resolve_model(name, reading);
   const std::int64_t length = seq ? *seq : model::default_sequence_length(config.model);
+  const model::Ledger ledger = model::make_ledger(config.model, length, {.with_mtp = !without_mtp});
   if (config.model.max_positions > 0 && length > config.model.max_positions) {
     log_warning("--seq {} is more than the model's max_position_embeddings = {}", length,
                 config.model.max_positions);
   }
-  const model::Ledger ledger = model::make_ledger(config.model, length, {.with_mtp = !without_mtp});
   if (common.json) {
     print_json(model::describe_json(config, ledger));
   } else {

@@ -106,7 +106,9 @@ std::string read_architecture(const ConfigObject& root, const FamilyReader& read
   const std::vector<std::string> architectures = root.texts({"architectures"});
   if (architectures.empty()) return "";
   for (const FamilyReader& other : kReaders) {
-    if (other.architecture == architectures.front() && other.read != reader.read) {
+    const bool is_named = std::find(architectures.begin(), architectures.end(),
+                                    other.architecture) != architectures.end();
+    if (is_named && other.read != reader.read) {
       throw root.error(
           "architectures",
           "expected a class of {} (model_type), like {}, got {}; correct one of the two",

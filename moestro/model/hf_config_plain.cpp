@@ -136,6 +136,10 @@ ModelConfig read_phimoe(const ConfigObject& config) {
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.head_bias = config.flag_or_class({"lm_head_bias"}, false);
   model.moe.router.score = ScoreKind::sparsemixer;
+  if (model.moe.router.top_k != 2) {
+    config.note_doubt("num_experts_per_tok", *config.find({"num_experts_per_tok"}),
+                      "the sparsemixer of transformers always chooses 2");
+  }
   model.moe.router.sparsemixer_epsilon =
       config.real_or({"router_jitter_noise"}, 0.01, kNoiseBounds);
   return model;

@@ -44,6 +44,8 @@ constexpr Change kContradictions[] = {
      "[config.json head_dim] expected hidden_size / num_attention_heads (2048 / 16), since the "
      "norm of the queries spans hidden_size, got 64; make them agree"},
     {"qwen3-next-80b-a3b", "attn_output_gate", "false", "[config.json attn_output_gate]"},
+    {"tiny", "architectures", R"(["Unknown", "MixtralForCausalLM"])",
+     "[config.json architectures] expected a class of qwen3_moe (model_type), like"},
     {"mixtral-8x7b", "architectures", R"(["Qwen3MoeForCausalLM"])",
      "[config.json architectures] expected a class of mixtral (model_type), like "
      "MixtralForCausalLM, got Qwen3MoeForCausalLM; correct one of the two"},

@@ -130,6 +130,13 @@ void check_totals(const ConfigObject& config, const ModelConfig& model) {
   }
 }
 
+/// Patterns of Nemotron-H may do without experts; elsewhere a list or an interval is mistaken.
+void check_experts_are_used(const ConfigObject& config, const ModelConfig& model) {
+  if (model.family == Family::nemotron_h || any_layer(model.layers, FfnKind::moe)) return;
+  config.findings().doubts.push_back(fmt::format("none of the {} layers has any of the {} experts",
+                                                 model.layers.size(), model.moe.router.experts));
+}
+
 }  // namespace
 
 void check_model(const ConfigObject& config, const ModelConfig& model) {
@@ -137,6 +144,7 @@ void check_model(const ConfigObject& config, const ModelConfig& model) {
   check_mixers(config, model);
   check_layer_types(config, model);
   check_totals(config, model);
+  check_experts_are_used(config, model);
 }
 
 }  // namespace moestro::model::internal
