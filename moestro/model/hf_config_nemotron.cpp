@@ -1,6 +1,7 @@
 // Nemotron-H: blocks of one mixer each (Mamba-2, attention without position embedding, dense or
 // routed FFN), in a pattern of letters or a list of types; two-matrix FFNs.
 
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "moestro/core/text.h"
@@ -106,6 +107,14 @@ std::vector<LayerConfig> read_layers(const ConfigObject& config) {
   return layers;
 }
 
+/// transformers has no upper limit of the time step, and time_step_min as the lower one.
+void check_time_step_limit(const ConfigObject& config) {
+  const Json* limit = config.find({"time_step_limit", "mamba_dt_limit"});
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  if (limit == nullptr || *limit == Json::array({0.0, kNone})) return;
+  config.note_doubt("time_step_limit", *limit, "transformers does not follow it");
+}
+
 Mamba2Config read_mamba(const ConfigObject& config) {
   Mamba2Config mamba;
   mamba.heads = config.size({"mamba_num_heads"}, kHeadRange);
@@ -121,6 +130,7 @@ Mamba2Config read_mamba(const ConfigObject& config) {
   mamba.time_step_min =
       has_minimum ? config.real_or({"time_step_min", "mamba_dt_min"}, 0.0, kTimeStepBounds)
                   : config.real_or_class({"time_step_min"}, 0.001, kTimeStepBounds);
+  check_time_step_limit(config);
   const std::string activation = config.text_or({"mamba_hidden_act"}, "silu");
   if (activation != "silu" && activation != "swish") {
     throw config.error("mamba_hidden_act", "expected silu, got \"{}\"; no other is supported",

@@ -80,6 +80,7 @@ constexpr Change kFixed[] = {
      "norm_topk_prob = false: this family always renormalises"},
     {"deepseek-v2-lite", "norm_topk_prob", "true",
      "norm_topk_prob = true: transformers never renormalises in this family"},
+    {"nemotron-3-nano-30b-a3b", "time_step_limit", "[0.0, 0.1]", "transformers does not follow it"},
     {"phi-3.5-moe", "num_experts_per_tok", "3", "the sparsemixer of transformers always chooses 2"},
     {"tiny", "decoder_sparse_step", "5", "none of the 4 layers has any of the 8 experts"},
     {"tiny", "mlp_only_layers", "[0, 1, 2, 3]", "none of the 4 layers has any of the 8 experts"},
@@ -102,6 +103,8 @@ constexpr Change kFixed[] = {
 TEST(HfConfigUnreadKeys, WhatAFamilyDoesOtherwiseWarns) {
   for (const Change& change : kFixed) testing::expect_warning(change);
   testing::expect_silence({"mixtral-8x7b", "norm_topk_prob", "true", ""});
+  testing::expect_silence(
+      {"nemotron-3-nano-30b-a3b", "time_step_limit", R"([0.0, {"__float__": "Infinity"}])", ""});
   testing::expect_silence({"tiny", "use_qk_norm", "true", ""});
 }
 
