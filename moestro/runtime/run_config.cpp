@@ -95,22 +95,25 @@ FieldSection balance_section(BalanceSection& balance) {
         "step of the selection bias per optimizer step (balancing without a loss)",
         between(0, kMaxCoefficient)},
        {"capacity_factor", &balance.capacity_factor,
-        "0: every token reaches its experts; 0 for now", at_least(0)}}};
+        "limit of the tokens an expert takes; 0 (none: every token reaches its experts), other "
+        "values are refused",
+        at_least(0)}}};
 }
 
 FieldSection parallel_section(ParallelSection& parallel) {
   return {
       "parallel",
-      "How many workers share the model. This version trains in one process.",
+      "How many workers share the model: one. Values that need several are refused.",
       {{"layout", layout_choice(parallel.layout),
-        "attention and experts on the same ranks or apart; `colocated` for now"},
-       {"pp", &parallel.pp, "pipeline stages; 1 for now", at_least(1)},
-       {"chunks", &parallel.chunks, "pipeline chunks per worker; 1 for now", at_least(1)},
-       {"dp", &parallel.dp, "data-parallel ranks; 1 for now", at_least(1)},
-       {"ep", &parallel.ep, "expert-parallel ranks; 1 for now", at_least(1)},
+        "attention and experts on the same ranks (`colocated`) or apart, which is refused"},
+       {"pp", &parallel.pp, "pipeline stages; 1, other values are refused", at_least(1)},
+       {"chunks", &parallel.chunks, "pipeline chunks per worker; 1, other values are refused",
+        at_least(1)},
+       {"dp", &parallel.dp, "data-parallel ranks; 1, other values are refused", at_least(1)},
+       {"ep", &parallel.ep, "expert-parallel ranks; 1, other values are refused", at_least(1)},
        {"schedule", pipeline_schedule_choice(parallel.schedule),
         "order of a pipeline's work; all are the same with one stage"},
-       {"all_to_all", &parallel.all_to_all, "how tokens travel between ranks; `auto` for now"}}};
+       {"all_to_all", &parallel.all_to_all, "how tokens travel between ranks; `auto`, other values are refused"}}};
 }
 
 FieldSection checkpoint_section(CheckpointSection& checkpoint) {
@@ -127,7 +130,7 @@ FieldSection output_section(OutputSection& output) {
   return {"output",
           "What else is written.",
           {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
-           {"trace", path(output.trace), "timeline of the run; empty (none) for now"},
+           {"trace", path(output.trace), "timeline of the run; empty (none), other values are refused"},
            {"sample_prompt", &output.sample_prompt,
             "text to continue after training; empty: no sample"},
            {"sample_tokens", &output.sample_tokens, "length of that continuation",

@@ -17,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr const char* kMinimal = "[model]\nconfig = \"tiny\"\n[data]\ntext = [\"a.txt\"]\n";
@@ -187,6 +188,12 @@ TEST(VerifyOptions, AreReadFromOverrides) {
   EXPECT_EQ(options.recompute, Recompute::layer);
   EXPECT_EQ(options.threads, 2);
   EXPECT_THROW(static_cast<void>(read_verify_options({"train.steps=2"})), Error);
+}
+
+TEST(OptionsPage, SaysWhatIsAcceptedNotWhatMayCome) {
+  for (const char* promise : {"for now", "not yet", "yet to"}) {
+    EXPECT_THAT(describe_run_options(), Not(HasSubstr(promise)));
+  }
 }
 
 // MOESTRO_UPDATE_GOLDEN=1 rewrites the page.
