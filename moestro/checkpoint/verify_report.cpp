@@ -200,6 +200,8 @@ Json to_json(const VerifyReport& report) {
     wrong_dtypes.push_back({{"name", t.name}, {"dtype", to_string(t.dtype)}});
   }
   return {
+      {"format", "moestro.verify"},
+      {"version", 1},
       {"folder", report.folder},
       {"complete", report.is_complete()},
       {"tensors", {{"expected", report.expected}, {"found", report.found}, {"by_dtype", by_dtype}}},

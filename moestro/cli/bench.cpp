@@ -62,7 +62,9 @@ std::vector<Rate> measure(const std::vector<int>& thread_counts) {
 }
 
 Json rates_json(const std::vector<Rate>& rates) {
-  Json json = {{"instruction_set", kernels::gemm_instruction_set()},
+  Json json = {{"format", "moestro.bench"},
+               {"version", 1},
+               {"instruction_set", kernels::gemm_instruction_set()},
                {"has_fast_bf16", kernels::has_fast_bf16()},
                {"gemm", Json::array()}};
   for (const Rate& r : rates) {

@@ -63,8 +63,8 @@ std::string summary_text(const runtime::RunReport& run, const runtime::TrainResu
                         *result.validation_loss, run.unigram_entropy);
   }
   if (!result.checkpoint.empty()) text += fmt::format("checkpoint       {}\n", result.checkpoint);
-  if (result.steps > 0) {
-    text += fmt::format("peak memory      {}\n", to_string(Bytes(result.peak_rss_bytes)));
+  if (result.peak_rss_bytes) {
+    text += fmt::format("peak memory      {}\n", to_string(Bytes(*result.peak_rss_bytes)));
   }
   if (!result.sample.empty()) text += fmt::format("sample:\n{}\n", safe_lines(result.sample));
   return text;
@@ -72,7 +72,9 @@ std::string summary_text(const runtime::RunReport& run, const runtime::TrainResu
 
 Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& result,
                   const RunTotals& totals) {
-  Json json = {{"model", run.model},
+  Json json = {{"format", "moestro.train"},
+               {"version", 1},
+               {"model", run.model},
                {"parameters", run.parameters},
                {"active_parameters", run.active_parameters},
                {"first_step", run.first_step},
@@ -87,7 +89,7 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
   json["mfu"] = mfu(run, totals);
   json["threads"] = run.threads;
   json["dtype"] = run.dtype;
-  json["peak_rss_bytes"] = result.peak_rss_bytes;
+  json["peak_rss_bytes"] = result.peak_rss_bytes ? Json(*result.peak_rss_bytes) : Json();
   json["interrupted"] = result.interrupted;
   json["checkpoint"] = result.checkpoint;
   json["sample"] = result.sample;

@@ -61,7 +61,9 @@ void set_if_known(Json& json, const char* key, const std::optional<double>& valu
 }
 
 Json comparison_json(const runtime::VerifyResult& result) {
-  Json json = {{"logits_max_rel", result.logits_max_rel},
+  Json json = {{"format", "moestro.verify_against"},
+               {"version", 1},
+               {"logits_max_rel", result.logits_max_rel},
                {"hidden_max_rel", result.hidden_max_rel},
                {"loss_abs", result.loss_abs},
                {"gradient_max_rel", result.gradient_max_rel},

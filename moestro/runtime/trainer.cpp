@@ -5,6 +5,7 @@
 #include <chrono>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "moestro/checkpoint/training_state.h"
@@ -239,13 +240,13 @@ std::string sample(Run& run) {
 }
 
 /// The most memory this process ever held, in bytes (Linux: VmHWM).
-double peak_rss_bytes() {
+std::optional<double> peak_rss_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
     double kib = 0.0;
     if (word == "VmHWM:" && status >> kib) return kib * 1024.0;
   }
-  return 0.0;
+  return std::nullopt;
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ struct TrainResult {
   bool interrupted = false;  // by `stop`
   std::string checkpoint;    // folder of the last checkpoint, empty if none
   std::string sample;        // generated text, empty if not asked for
-  double peak_rss_bytes = 0.0;
+  std::optional<double> peak_rss_bytes;  // absent: not a step was done, or the system does not say
 };
 
 struct TrainHooks {

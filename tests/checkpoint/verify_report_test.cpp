@@ -144,6 +144,8 @@ TEST(VerifyReport, JsonHoldsEverything) {
   VerifyReport report = report_on(all_tensors());
   report.wrong_dtypes = {{"q", Dtype::u8}};
   const Json json = to_json(report);
+  EXPECT_EQ(json.begin().key(), "format");
+  EXPECT_EQ(json["version"], 1);
   EXPECT_EQ(json["complete"], false);
   EXPECT_EQ(json["tensors"]["expected"], report.expected);
   EXPECT_EQ(json["tensors"]["by_dtype"]["F32"], report.found);

@@ -57,7 +57,16 @@ TEST(Summary, PrintsLossesAsTheFloatsTheyAre) {
   EXPECT_EQ(summary_json(r.run, r.result, r.totals)["final_loss"].dump(), "2.3");
 }
 
-TEST(Summary, ClaimsNoLossForARunOfNoSteps) {
+TEST(Summary, NamesItsFormatFirst) {
+  const FinishedRun r = sample_run();
+  const Json json = summary_json(r.run, r.result, r.totals);
+  EXPECT_EQ(json.begin().key(), "format");
+  EXPECT_EQ(json["format"], "moestro.train");
+  EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["peak_rss_bytes"], 1024.0 * 1024.0);
+}
+
+TEST(Summary, ClaimsNeitherLossNorMemoryForARunOfNoSteps) {
   FinishedRun r;
   r.result.checkpoint = "run/step-000003";
   const Json json = summary_json(r.run, r.result, r.totals);
@@ -65,6 +74,7 @@ TEST(Summary, ClaimsNoLossForARunOfNoSteps) {
   EXPECT_EQ(json["tokens_per_second"], 0.0);
   EXPECT_EQ(json["final_loss"].dump(), "null");
   EXPECT_TRUE(json["validation_loss"].is_null());
+  EXPECT_TRUE(json["peak_rss_bytes"].is_null());
   EXPECT_EQ(summary_text(r.run, r.result, r.totals),
             "trained no steps\ncheckpoint       run/step-000003\n");
 }
