@@ -57,16 +57,13 @@ void require_regular_file(const std::filesystem::path& path) {
   }
 }
 
-/// Why a file that is there does not open, as errno has it.
+/// Why a file that is there does not open, as errno has it: whoever named it can mend that.
 Error cannot_open(const std::filesystem::path& path) {
   const int code = errno;
-  if (code != EACCES && code != EPERM) {
-    return io_error(path.string(), "cannot open: {}", std::generic_category().message(code));
-  }
-  return input_error(path.string(),
-                     "expected a file that can be read, got: {}; correct its "
-                     "permissions",
-                     std::generic_category().message(code));
+  const bool is_forbidden = code == EACCES || code == EPERM;
+  return input_error(path.string(), "expected a file that can be read, got: {}; {}",
+                     std::generic_category().message(code),
+                     is_forbidden ? "correct its permissions" : "name another");
 }
 
 }  // namespace
@@ -88,6 +85,12 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
   }
   if (stream.bad()) throw io_error(path.string(), "cannot read: {}", reason());
   return bytes;
+}
+
+void require_readable(const std::filesystem::path& path) {
+  require_regular_file(path);
+  const Descriptor file(path, O_RDONLY);
+  if (!file.is_open()) throw cannot_open(path);
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {

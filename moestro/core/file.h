@@ -9,10 +9,13 @@
 
 namespace moestro {
 
-/// The whole file. Errors: input, if it does not exist, is a folder, may not be read or has more
+/// The whole file. Errors: input, if it does not exist, is a folder, cannot be opened or has more
 /// than `max_bytes`; io, if reading fails.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path,
                                     std::size_t max_bytes = std::string::npos);
+
+/// Errors: input, if there is no file that can be opened for reading.
+void require_readable(const std::filesystem::path& path);
 
 /// Writes beside the target, flushes to disk, then renames: readers see the old or the new file.
 /// Creates missing parent folders. Errors: io.
@@ -51,7 +54,7 @@ class AtomicFile {
 /// A read-only memory map of a whole file; moves, never copies.
 class MappedFile {
  public:
-  /// Errors: input, if the file does not exist or may not be read; io, if it cannot be mapped.
+  /// Errors: input, if the file does not exist or cannot be opened; io, if it cannot be mapped.
   explicit MappedFile(const std::filesystem::path& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -69,6 +71,32 @@ TEST(File, NamesWhatMayNotBeRead) {
   expect_error(ErrorKind::input, "got: Permission denied; correct its",
                [&] { static_cast<void>(read_file(locked)); });
   expect_error(ErrorKind::input, "got: Permission denied", [&] { MappedFile{locked}; });
+}
+
+/// A socket is a file that nobody can open, root included, for whom permissions mean nothing.
+std::filesystem::path unreadable_file(const std::filesystem::path& folder) {
+  const std::filesystem::path path = folder / "s";
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path.string().copy(address.sun_path, sizeof(address.sun_path) - 1);
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  EXPECT_EQ(::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  ::close(socket);
+  return path;
+}
+
+TEST(File, WhatCannotBeOpenedIsBadInput) {
+  const TemporaryFolder folder;
+  const auto path = unreadable_file(folder.path());
+  const char* const what = "s] expected a file that can be read, got: No such device";
+  expect_error(ErrorKind::input, what, [&] { static_cast<void>(read_file(path)); });
+  expect_error(ErrorKind::input, what, [&] { MappedFile{path}; });
+  expect_error(ErrorKind::input, what, [&] { require_readable(path); });
+}
+
+TEST(File, AFailingReadIsNoEmptyFile) {
+  // Opens like a file, but nothing is mapped at address 0.
+  expect_error(ErrorKind::io, "cannot read: Input/output error",
+               [] { static_cast<void>(read_file("/proc/self/mem")); });
 }
 
 TEST(File, ReadsUpToALimit) {
