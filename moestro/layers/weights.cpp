@@ -227,13 +227,17 @@ std::string why_not_trainable(const model::ModelConfig& config) {
   return reason.empty() ? why_not_moe(config.moe) : reason;
 }
 
+void require_trainable(const model::ModelConfig& config) {
+  const std::string reason = why_not_trainable(config);
+  if (reason.empty()) return;
+  throw input_error(config.model_type,
+                    "this version cannot run the model: {}; families that "
+                    "train are mixtral, qwen3_moe, olmoe, granitemoe, deepseek and glm4_moe",
+                    reason);
+}
+
 ModelWeights make_weights(const model::ModelConfig& config) {
-  if (const std::string reason = why_not_trainable(config); !reason.empty()) {
-    throw input_error(config.model_type,
-                      "this version cannot run the model: {}; families that "
-                      "train are mixtral, qwen3_moe, olmoe, granitemoe, deepseek and glm4_moe",
-                      reason);
-  }
+  require_trainable(config);
   ModelWeights weights;
   weights.embedding = make_parameter("embedding", {config.vocab, config.hidden});
   for (std::size_t i = 0; i < config.layers.size(); ++i) {

@@ -54,7 +54,10 @@ struct ModelWeights {
 /// Why this build cannot train the model, or empty when it can.
 [[nodiscard]] std::string why_not_trainable(const model::ModelConfig& config);
 
-/// Allocates all parameters as zeros. Errors: input, if the model is not trainable here.
+/// Errors: input, if this build cannot train the model.
+void require_trainable(const model::ModelConfig& config);
+
+/// Allocates all parameters as zeros. Errors: as require_trainable.
 [[nodiscard]] ModelWeights make_weights(const model::ModelConfig& config);
 
 /// Every parameter in a fixed order (embedding, layers, final norm, head).

@@ -42,7 +42,10 @@ void check_memory(const model::HfConfig& source) {
   }
 }
 
-LoadedModel from_config(model::HfConfig source) {
+/// The model with weights of zero. What a larger machine would not mend is refused first.
+LoadedModel allocate(model::HfConfig source, const ModelCheck& check) {
+  layers::require_trainable(source.model);
+  if (check) check(source.model);
   check_memory(source);
   if (source.model.mtp.layers > 0) {
     log_warning("{}: the model's {} multi-token prediction layer(s) are left out of training",
@@ -67,8 +70,8 @@ void load_weights(const std::filesystem::path& folder, Decoder& decoder) {
   }
 }
 
-LoadedModel load_model(const std::filesystem::path& folder) {
-  LoadedModel loaded = from_config(model::read_hf_config(folder));
+LoadedModel load_model(const std::filesystem::path& folder, const ModelCheck& check) {
+  LoadedModel loaded = allocate(model::read_hf_config(folder), check);
   const model::HfConfig& source = loaded.source;
   if (!source.quantization.empty()) {
     checkpoint::require_plain_weights(checkpoint::HfFolder(folder),
@@ -78,9 +81,9 @@ LoadedModel load_model(const std::filesystem::path& folder) {
   return loaded;
 }
 
-LoadedModel load_model(const ModelSection& section) {
-  if (!section.load.empty()) return load_model(checkpoint::resolve_checkpoint(section.load));
-  LoadedModel loaded = from_config(model::resolve_model(section.config));
+LoadedModel load_model(const ModelSection& section, const ModelCheck& check) {
+  if (!section.load.empty()) return load_model(checkpoint::resolve_checkpoint(section.load), check);
+  LoadedModel loaded = allocate(model::resolve_model(section.config), check);
   layers::initialise(loaded.decoder.config, static_cast<std::uint64_t>(section.init_seed),
                      loaded.decoder.weights);
   return loaded;

@@ -2,6 +2,7 @@
 // Getting a decoder from where its weights are: a Hugging Face folder, a checkpoint, or a seed.
 
 #include <filesystem>
+#include <functional>
 #include <string>
 
 #include "moestro/model/hf_config.h"
@@ -16,13 +17,17 @@ struct LoadedModel {
   model::HfConfig source;
 };
 
+/// What a caller demands of a model, asked before memory is taken for it; throws if it refuses.
+using ModelCheck = std::function<void(const model::ModelConfig&)>;
+
 /// Reads config.json and every tensor of a folder. Errors: input, if a tensor is missing or has
-/// another shape, or the model is not trainable here.
-[[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder);
+/// another shape, or the model is not trainable here or does not fit into memory, in this order.
+[[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder,
+                                     const ModelCheck& check = {});
 
 /// What [model] of a run asks for: weights of `load` (of its newest checkpoint, if it is the folder
 /// of a run), or `config` drawn from `init_seed`.
-[[nodiscard]] LoadedModel load_model(const ModelSection& section);
+[[nodiscard]] LoadedModel load_model(const ModelSection& section, const ModelCheck& check = {});
 
 /// Reads the weights of a decoder that exists. Errors: as load_model.
 void load_weights(const std::filesystem::path& folder, Decoder& decoder);

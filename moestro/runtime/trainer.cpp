@@ -141,10 +141,11 @@ Run set_up(const RunConfig& config) {
   run.config = config;
   check_checkpoint_folder(config.checkpoint.folder);
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
-  run.model = load_model(config.model);
+  run.model = load_model(config.model, [&](const model::ModelConfig& model) {
+    check_balance(config.balance, model);
+  });
   warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
-  check_balance(config.balance, decoder.config);
   run.data = load_training_data(config.data, decoder.config.vocab);
   check_validation(config.data, run.data);
   run.batches = std::make_unique<data::Batches>(

@@ -197,9 +197,28 @@ TEST_F(Trainer, RefusesValidationTextShorterThanAWindow) {
   EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
 }
 
+/// What a run is refused with.
+std::string refusal(const RunConfig& config) {
+  try {
+    static_cast<void>(train_and_collect(config));
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST_F(Trainer, RefusesAModelLargerThanTheMachine) {
+  config_.model.config = "mixtral-8x22b";
+  EXPECT_THAT(refusal(config_), HasSubstr("expected a model that fits"));
+}
+
+TEST_F(Trainer, SaysWhatALargerMachineWouldNotMendFirst) {
   config_.model.config = "kimi-k2";
-  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+  EXPECT_THAT(refusal(config_), HasSubstr("this version cannot run the model"));
+  config_.model.config = "mixtral-8x22b";
+  config_.balance.bias_update = 0.001;
+  EXPECT_THAT(refusal(config_), HasSubstr("expected a model whose router has a selection bias"));
 }
 
 TEST_F(Trainer, ASavedCheckpointLoadsAsAModel) {
