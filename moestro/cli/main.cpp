@@ -1,15 +1,47 @@
 // The program: the only place that catches, so that every error ends as one line and an exit code.
 
+#include <cxxabi.h>
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <csignal>
+#include <cstdlib>
 #include <exception>
 #include <new>
+#include <string_view>
+#include <typeinfo>
 
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
 #include "moestro/core/error.h"
 
 namespace {
+
+constexpr std::string_view kOutOfMemory =
+    "error: out of memory: the machine, or a limit of the process (ulimit -v), gives no more; use "
+    "a smaller model, batch or seq_len\n";
+
+/// Ends the program where nothing can be caught: in an initialiser that runs before main, in a
+/// function that must not throw. Allocates nothing.
+[[noreturn]] void on_terminate() {
+  const std::type_info* type = abi::__cxa_current_exception_type();
+  if (type != nullptr && *type == typeid(std::bad_alloc)) {
+    [[maybe_unused]] const ssize_t ignored =
+        ::write(STDERR_FILENO, kOutOfMemory.data(), kOutOfMemory.size());
+    std::_Exit(moestro::cli::kFailed);
+  }
+  __gnu_cxx::__verbose_terminate_handler();
+  std::abort();  // not reached; the handler does it
+}
+
+void install_on_terminate() {
+  std::set_terminate(on_terminate);
+}
+
+// Shared libraries allocate in their initialisers, which run before those of the program. Only
+// what is listed in this section runs before them.
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
+[[gnu::section(".preinit_array"), gnu::used]] void (*g_before_libraries)() = install_on_terminate;
 
 int report(const moestro::Error& error) {
   const bool is_ours = error.kind() == moestro::ErrorKind::internal;
@@ -23,6 +55,7 @@ int report(const moestro::Error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of its writer
   try {
     const int code = moestro::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});
     moestro::cli::flush_output();
@@ -30,7 +63,7 @@ int main(int argc, char** argv) {
   } catch (const moestro::Error& error) {
     return report(error);
   } catch (const std::bad_alloc&) {
-    moestro::cli::print_error("error: out of memory; use a smaller model, batch or seq_len\n");
+    moestro::cli::print_error(kOutOfMemory);
   } catch (const std::exception& error) {
     moestro::cli::print_error(fmt::format("error: unexpected failure: {}\n", error.what()));
   }

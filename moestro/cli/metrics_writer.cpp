@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "moestro/core/error.h"
-#include "moestro/core/file.h"
 #include "moestro/core/json.h"
 #include "moestro/core/text.h"
 
@@ -80,22 +79,19 @@ void require_writable_metrics(const std::filesystem::path& path) {
                     path.string(), problem);
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
-    : path_(path.string()) {
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   // A device or pipe (/dev/stderr) has no past to keep and must not be replaced by a file.
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
     const std::string old = std::filesystem::exists(status) ? read_file(path) : std::string();
-    write_file_atomically(path, lines_before(old, first_step, path_));
+    write_file_atomically(path, lines_before(old, first_step, path.string()));
   }
-  stream_.open(path, std::ios::app | std::ios::binary);
-  if (!stream_) throw io_error(path_, "cannot open for writing");
+  file_.emplace(path);
 }
 
 void MetricsWriter::write(const runtime::StepReport& report) {
-  stream_ << metrics_line(report) << '\n' << std::flush;
-  if (!stream_) throw io_error(path_, "cannot write; is the disk full?");
+  file_->append(metrics_line(report) + '\n');
 }
 
 }  // namespace moestro::cli

@@ -2,9 +2,10 @@
 // The metrics file of a training run: one JSON object per step and line, complete after every step.
 
 #include <filesystem>
-#include <fstream>
+#include <optional>
 #include <string>
 
+#include "moestro/core/file.h"
 #include "moestro/runtime/trainer.h"
 
 namespace moestro::cli {
@@ -24,12 +25,11 @@ class MetricsWriter {
   /// resumed run leaves every step once. Errors: input, if the file holds something else; io.
   MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
 
-  /// Errors: io, e.g. a full disk.
+  /// Errors: io, e.g. a full disk; the file then ends with the step before.
   void write(const runtime::StepReport& report);
 
  private:
-  std::string path_;
-  std::ofstream stream_;
+  std::optional<AppendedFile> file_;  // opened once the past is in order
 };
 
 }  // namespace moestro::cli

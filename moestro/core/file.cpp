@@ -162,6 +162,32 @@ void AtomicFile::finish() {
   sync_folder(path_.has_parent_path() ? path_.parent_path() : ".");
 }
 
+AppendedFile::AppendedFile(const std::filesystem::path& path)
+    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+  if (fd_ < 0) throw io_error(path.string(), "cannot open for writing: {}", reason());
+}
+
+AppendedFile::~AppendedFile() {
+  ::close(fd_);
+}
+
+void AppendedFile::append(std::string_view bytes) {
+  struct stat before {};
+  const bool is_known = ::fstat(fd_, &before) == 0;
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) {
+      const std::string why = reason();
+      // Devices and pipes cannot take back what they got; the error is reported all the same.
+      const bool is_undone = is_known && ::ftruncate(fd_, before.st_size) == 0;
+      throw io_error(path_.string(), "cannot write: {}{}", why,
+                     is_undone ? "" : "; its last line may be incomplete");
+    }
+    bytes.remove_prefix(static_cast<std::size_t>(n));
+  }
+}
+
 MappedFile::MappedFile(const std::filesystem::path& path) {
   require_regular_file(path);
   const Descriptor file(path, O_RDONLY);

@@ -51,6 +51,23 @@ class AtomicFile {
   int fd_ = -1;  // -1: finished or moved from
 };
 
+/// A file that grows by whole pieces: what cannot be written completely is taken back.
+class AppendedFile {
+ public:
+  /// Creates the file where there is none. Errors: io.
+  explicit AppendedFile(const std::filesystem::path& path);
+  AppendedFile(const AppendedFile&) = delete;
+  AppendedFile& operator=(const AppendedFile&) = delete;
+  ~AppendedFile();
+
+  /// Errors: io, e.g. a full disk; the file then ends where it ended before.
+  void append(std::string_view bytes);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
 /// A read-only memory map of a whole file; moves, never copies.
 class MappedFile {
  public:

@@ -2,8 +2,10 @@
 // microseconds and then sleeps: a run that shares its cores with other programs loses its share of
 // the time and no more (OpenMP's busy waiting was measured to cost 30 times that).
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -43,11 +45,8 @@ class Team {
   }
 
   void work(BlockRun& run, int threads) {
-    const auto others = static_cast<std::uint64_t>(threads - 1);
-    while (workers_.size() < others) {
-      const std::uint64_t index = workers_.size();
-      workers_.emplace_back([this, index, seen = call_.load()] { serve(index, seen); });
-    }
+    hire(static_cast<std::size_t>(threads - 1));
+    const auto others = std::min<std::uint64_t>(workers_.size(), static_cast<std::uint64_t>(threads - 1));
     run_ = &run;
     busy_.store(others, std::memory_order_relaxed);
     announce(others);
@@ -61,6 +60,17 @@ class Team {
   // A call is a count in the upper bits and the number of workers it is for in the lower, in one
   // word: a worker that wakes late cannot mix up two calls.
   static constexpr std::uint64_t kOneCall = 1U << 16;
+
+  /// So many workers, or as many as the system gives: no result depends on their number.
+  void hire(std::size_t count) {
+    try {
+      while (workers_.size() < count) {
+        const std::uint64_t index = workers_.size();
+        workers_.emplace_back([this, index, seen = call_.load()] { serve(index, seen); });
+      }
+    } catch (const std::system_error&) {
+    }
+  }
 
   void announce(std::uint64_t others) {
     const std::uint64_t count = call_.load(std::memory_order_relaxed) / kOneCall + 1;

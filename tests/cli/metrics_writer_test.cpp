@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -149,6 +151,35 @@ TEST(RequireWritableMetrics, RefusesWhatCannotBeWrittenAsBadInput) {
       EXPECT_THAT(error.what(), HasSubstr("[output.metrics] expected a file that can be written"));
     }
   }
+}
+
+/// Lets files of this process grow to so many bytes at most, while it lives.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);  // as the program does: writing then fails
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit lower{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    ::setrlimit(RLIMIT_FSIZE, &lower);
+  }
+  FileSizeLimit(const FileSizeLimit&) = delete;
+  FileSizeLimit& operator=(const FileSizeLimit&) = delete;
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST(MetricsWriter, LeavesNoHalfLineWhereTheDiskEnds) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  MetricsWriter writer(path, 1);
+  writer.write(report_of(1));
+  {
+    const FileSizeLimit limit(std::filesystem::file_size(path) + 20);
+    EXPECT_THROW(writer.write(report_of(2)), Error);
+  }
+  EXPECT_EQ(read_file(path), metrics_line(report_of(1)) + "\n");
 }
 
 TEST(MetricsWriter, ReportsAFullDisk) {
