@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 #include <utility>
 
 #include "moestro/core/error.h"
@@ -21,6 +22,46 @@ double gradient_norm(Optimizer& optimizer) {
     sum += kernels::sum_of_squares(parameter->grad.numel(), parameter->grad.data_ptr<float>());
   }
   return std::sqrt(sum);
+}
+
+/// A sign of a NaN says nothing.
+std::string number_text(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.4g}", value);
+}
+
+/// A parameter that holds infinities or NaNs, or empty.
+std::string unusable_parameter(const Optimizer& optimizer) {
+  for (const layers::Parameter* parameter : optimizer.parameters) {
+    const at::Tensor& value = parameter->value;
+    if (!std::isfinite(kernels::sum_of_squares(value.numel(), value.data_ptr<float>()))) {
+      return parameter->name;
+    }
+  }
+  return "";
+}
+
+/// What may be wrong, and what to do about it.
+std::string likely_cause(const Optimizer& optimizer, std::int64_t step) {
+  const std::string parameter = unusable_parameter(optimizer);
+  if (step > 1) {
+    return fmt::format("{}lower optimizer.lr or raise optimizer.warmup_steps, and go on from a "
+                       "checkpoint of an earlier step",
+                       parameter.empty() ? "" : fmt::format("{} is not finite; ", parameter));
+  }
+  if (!parameter.empty()) {
+    return fmt::format("no update has been made, and {} is not finite from the start; check the "
+                       "weights of model.load, or initializer_range in config.json",
+                       parameter);
+  }
+  return "no update has been made; check initializer_range and the multipliers in config.json, the "
+         "weights of model.load and the coefficients of [balance]";
+}
+
+void require_finite(const Optimizer& optimizer, std::int64_t step, double loss, double norm) {
+  if (std::isfinite(loss) && std::isfinite(norm)) return;
+  throw input_error(fmt::format("step {}", step),
+                    "expected a finite loss and gradient norm, got loss {} and gradient norm {}; {}",
+                    number_text(loss), number_text(norm), likely_cause(optimizer, step));
 }
 
 kernels::bf16* rounded_copy(const layers::Parameter& parameter) {
@@ -58,15 +99,10 @@ void begin_gradients(Optimizer& optimizer) {
   for (layers::Parameter* parameter : optimizer.parameters) layers::begin_gradient(*parameter);
 }
 
-double update(Optimizer& optimizer, std::int64_t step) {
+double update(Optimizer& optimizer, std::int64_t step, double loss) {
   const OptimizerSection& config = optimizer.config;
   const double norm = gradient_norm(optimizer);
-  if (!std::isfinite(norm)) {
-    throw input_error(fmt::format("step {}", step),
-                      "expected a finite gradient norm, got {}; lower optimizer.lr or raise "
-                      "optimizer.warmup_steps, and restart from a checkpoint",
-                      norm);
-  }
+  require_finite(optimizer, step, loss, norm);
   kernels::AdamwStep adamw{
       .lr = static_cast<float>(learning_rate(config, optimizer.total_steps, step)),
       .beta1 = static_cast<float>(config.betas[0]),

@@ -36,7 +36,8 @@ struct Optimizer {
 void begin_gradients(Optimizer& optimizer);
 
 /// Clips, updates every parameter and its compute copy. Returns the gradient norm before clipping.
-/// A norm that is not finite throws Error(input) before anything is changed.
-double update(Optimizer& optimizer, std::int64_t step);
+/// `loss` is that of the step. Errors: input, before anything is changed, if loss or norm is not
+/// finite; names causes that fit: before the first update, the learning rate is none.
+double update(Optimizer& optimizer, std::int64_t step, double loss);
 
 }  // namespace moestro::runtime

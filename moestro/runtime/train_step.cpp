@@ -51,7 +51,7 @@ StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& p
     const at::Tensor labels = rows(batch.labels, batch, m * sequences, sequences);
     outcome.loss += forward_backward(decoder, context, ids, labels, scale, plan.recompute);
   }
-  outcome.grad_norm = update(optimizer, step);
+  outcome.grad_norm = update(optimizer, step, outcome.loss);
   outcome.routing = sum_routing(records);
   if (plan.balance.bias_update > 0.0) {
     update_selection_biases(outcome.routing, plan.balance.bias_update, decoder.weights);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -187,7 +188,8 @@ std::optional<float> validate(Run& run) {
   const data::Batch batch =
       data::windows_in_order(run.data.validation, run.plan.seq_len, 0, wanted);
   if (batch.sequences == 0) return std::nullopt;
-  return static_cast<float>(evaluate_batch(run.model.decoder, run.plan, batch));
+  const double loss = evaluate_batch(run.model.decoder, run.plan, batch);
+  return static_cast<float>(std::isnan(loss) ? std::abs(loss) : loss);  // never prints as "-nan"
 }
 
 bool is_due(std::int64_t step, std::int64_t every, bool is_last) {

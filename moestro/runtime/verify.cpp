@@ -248,7 +248,7 @@ void compare_steps(Decoder& decoder, const Reference& reference, bool defer, Ver
   for (std::int64_t step = 1; step <= count; ++step) {
     begin_gradients(optimizer);
     const double loss = run_step(decoder, reference, defer);
-    const double norm = update(optimizer, step);
+    const double norm = update(optimizer, step, loss);
     const auto i = static_cast<std::size_t>(step - 1);
     loss_difference = std::max(loss_difference, std::abs(loss - expected.losses[i]));
     norm_difference = std::max(norm_difference, std::abs(norm / expected.grad_norms[i] - 1.0));

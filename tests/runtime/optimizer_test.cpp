@@ -1,15 +1,21 @@
 #include "moestro/runtime/optimizer.h"
 
 #include <ATen/core/Tensor.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+#include <string>
 
 #include "moestro/core/error.h"
 
 namespace moestro::runtime {
 namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 TEST(LearningRate, WarmsUpThenDecaysToTheMinimum) {
   OptimizerSection config;
@@ -33,12 +39,13 @@ struct OneParameter {
     layers::allocate_gradient(parameter);
     parameter.value.fill_(1.0);
   }
-  double step(const OptimizerSection& config, float gradient) {
+  double step(const OptimizerSection& config, float gradient, std::int64_t number = 1,
+              double loss = 2.0) {
     Optimizer optimizer = make_optimizer(config, 1, {&parameter});
     begin_gradients(optimizer);
     float* g = layers::claim_gradient_for_adding(parameter);
     for (int i = 0; i < 4; ++i) g[i] = gradient;
-    return update(optimizer, 1);
+    return update(optimizer, number, loss);
   }
 };
 
@@ -66,10 +73,35 @@ TEST(Optimizer, ClippingIsInvisibleToAdamButReportedUnclipped) {
   EXPECT_NEAR(one.parameter.value[0][0].item<float>(), 1.0 - 0.5 / 1.5, 1e-5);  // g = 0.5 each
 }
 
-TEST(Optimizer, RefusesANormThatIsNotFiniteAndChangesNothing) {
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+std::string refusal(OneParameter& one, float gradient, std::int64_t step, double loss) {
+  try {
+    one.step({}, gradient, step, loss);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::input);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Optimizer, RefusesWhatIsNotFiniteAndChangesNothing) {
   OneParameter one;
-  EXPECT_THROW(one.step({}, std::numeric_limits<float>::quiet_NaN()), Error);
+  EXPECT_THAT(refusal(one, -kNan, 7, -kNan),
+              StartsWith("[step 7] expected a finite loss and gradient norm, got loss nan and "
+                         "gradient norm nan; lower optimizer.lr"));
+  EXPECT_THAT(refusal(one, kNan, 7, 2.5), HasSubstr("got loss 2.5 and gradient norm nan"));
+  EXPECT_THAT(refusal(one, 1.0F, 7, HUGE_VAL), HasSubstr("got loss inf and gradient norm 2;"));
   EXPECT_EQ(one.parameter.value[0][0].item<float>(), 1.0F);
+}
+
+TEST(Optimizer, BlamesNoLearningRateBeforeTheFirstUpdate) {
+  OneParameter one;
+  EXPECT_THAT(refusal(one, kNan, 1, kNan), Not(HasSubstr("optimizer.")));
+  EXPECT_THAT(refusal(one, kNan, 1, kNan), HasSubstr("no update has been made; check initial"));
+  one.parameter.value.fill_(HUGE_VAL);
+  EXPECT_THAT(refusal(one, kNan, 1, kNan), HasSubstr("and p is not finite from the start"));
+  EXPECT_THAT(refusal(one, kNan, 2, kNan), HasSubstr("p is not finite; lower optimizer.lr"));
 }
 
 }  // namespace
