@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
@@ -15,6 +16,14 @@ namespace {
 
 constexpr std::string_view kMtpProjection = "eh_proj.weight";  // only MTP layers have one
 constexpr std::string_view kRotaryBuffer = "rotary_emb.inv_freq";
+/// What multi-modal checkpoints of transformers call the parts beside the language model, at the
+/// root or below "model.".
+constexpr std::array<std::string_view, 17> kOtherParts = {
+    "visual.",         "vision_tower.",    "vision_model.",   "vision_encoder.",
+    "vision_embed_",   "image_encoder.",   "image_newline",   "multi_modal_projector.",
+    "mm_projector.",   "vision_adapter.",  "embed_vision.",   "audio_tower.",
+    "audio_model.",    "audio_encoder.",   "embed_audio.",    "audio_projector.",
+    "video_tower."};
 
 /// Places where a tensor is stored; more than one means that it is stored twice.
 int places(const HfFolder& folder, const model::ModelConfig& config,
@@ -61,6 +70,13 @@ std::vector<std::string> mtp_prefixes(const std::vector<std::string>& names) {
   return prefixes;
 }
 
+bool is_of_other_part(std::string_view name) {
+  constexpr std::string_view kModel = "model.";
+  if (name.starts_with(kModel)) name.remove_prefix(kModel.size());
+  return std::any_of(kOtherParts.begin(), kOtherParts.end(),
+                     [&](std::string_view part) { return name.starts_with(part); });
+}
+
 /// Sorts stored tensors that the model does not have into tolerated and unexpected ones.
 void classify_rest(const HfFolder& folder, const model::ModelConfig& config,
                    const std::set<std::string>& used, VerifyReport& report) {
@@ -76,6 +92,8 @@ void classify_rest(const HfFolder& folder, const model::ModelConfig& config,
       report.ignored.push_back(name);
     } else if (config.mtp.layers == 0 && is_mtp(name)) {
       report.extra_mtp.push_back(name);
+    } else if (is_of_other_part(name)) {
+      report.other_parts.push_back(name);
     } else {
       report.unexpected.push_back(name);
     }
@@ -185,6 +203,10 @@ std::string to_text(const VerifyReport& report, std::size_t limit) {
   text += section("tolerated, MTP tensors that are not stored", report.absent_mtp, limit);
   text += section("tolerated, MTP tensors beyond the config", report.extra_mtp, limit);
   text += section("tolerated, redundant", report.ignored, limit);
+  if (!report.other_parts.empty()) {
+    text += fmt::format("  not part of the language model, ignored: {}\n",
+                        with_thousands(static_cast<std::int64_t>(report.other_parts.size())));
+  }
   return text;
 }
 
@@ -216,7 +238,8 @@ Json to_json(const VerifyReport& report) {
       {"tolerated",
        {{"absent_mtp", report.absent_mtp},
         {"extra_mtp", report.extra_mtp},
-        {"ignored", report.ignored}}}};
+        {"ignored", report.ignored},
+        {"not_language_model", report.other_parts}}}};
 }
 
 }  // namespace moestro::checkpoint

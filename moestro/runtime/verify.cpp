@@ -10,7 +10,6 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <utility>
 #include <vector>
 
 #include "moestro/checkpoint/safetensors.h"
@@ -20,6 +19,7 @@
 #include "moestro/runtime/compute.h"
 #include "moestro/runtime/model_loading.h"
 #include "moestro/runtime/optimizer.h"
+#include "moestro/runtime/reference_gradients.h"
 
 namespace moestro::runtime {
 namespace {
@@ -136,19 +136,6 @@ void compare_outputs(Decoder& decoder, const Reference& reference, const Safeten
   }
 }
 
-/// The name under which the reference stores a tensor's gradient, and where in it the piece begins.
-std::pair<std::string, std::int64_t> locate_gradient(const model::ModelConfig& config,
-                                                     const model::TensorSpec& spec,
-                                                     const SafetensorsFile& expected) {
-  if (expected.has("grad." + spec.name)) return {"grad." + spec.name, 0};
-  for (const auto& location : model::alternative_locations(config, spec)) {
-    if (expected.has("grad." + location.name)) {
-      return {"grad." + location.name, location.first_element};
-    }
-  }
-  throw input_error(expected.path().string(), "expected a tensor grad.{}, got none", spec.name);
-}
-
 void refuse_unused_gradients(const SafetensorsFile& expected, const std::set<std::string>& used) {
   for (const std::string& name : expected.names()) {
     if (name.starts_with("grad.") && !used.contains(name)) {
@@ -181,14 +168,8 @@ void compare_gradients(Decoder& decoder, const SafetensorsFile& expected, Verify
   for (const layers::Binding& binding : layers::bindings(decoder.config, decoder.weights)) {
     if (binding.parameter == nullptr) continue;
     layers::finish_gradient(*binding.parameter);
-    const auto [name, first] = locate_gradient(decoder.config, binding.spec, expected);
-    used.insert(name);
-    std::vector<float> values(static_cast<std::size_t>(binding.spec.elements()));
-    if (expected.info(name).elements() < first + binding.spec.elements()) {
-      throw input_error(expected.path().string() + " " + name, "expected at least {} elements",
-                        first + binding.spec.elements());
-    }
-    expected.read_floats(name, values, first);
+    const std::vector<float> values =
+        read_reference_gradient(decoder.config, binding.spec, expected, used);
     const double difference = relative_difference(binding.gradient(), values, floor);
     if (difference >= result.gradient_max_rel) {
       result.gradient_max_rel = difference;

@@ -16,6 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 /// The report on a folder that holds exactly these tensors, against the tiny model.
@@ -108,6 +109,28 @@ TEST(VerifyComplete, ToleratesMtpLayersAndRedundantCopies) {
   EXPECT_TRUE(report.is_complete()) << to_text(report);
   EXPECT_EQ(report.extra_mtp.size(), 3U);
   EXPECT_EQ(report.ignored.size(), 2U);
+}
+
+TEST(VerifyComplete, IgnoresWhatIsBesideTheLanguageModel) {
+  auto tensors = all_tensors();
+  for (const char* name :
+       {"model.visual.blocks.0.attn.qkv.weight", "visual.patch_embed.proj.bias",
+        "vision_tower.x", "model.vision_tower.x", "vision_model.x", "multi_modal_projector.x",
+        "model.multi_modal_projector.linear_1.weight", "audio_tower.x", "model.image_newline"}) {
+    tensors.push_back({name, Dtype::u8, {2}});
+  }
+  const VerifyReport report = report_on(tensors);
+  EXPECT_TRUE(report.is_complete()) << to_text(report);
+  EXPECT_EQ(report.other_parts.size(), 9U);
+  EXPECT_THAT(to_text(report), HasSubstr("  not part of the language model, ignored: 9\n"));
+  EXPECT_EQ(to_json(report)["tolerated"]["not_language_model"].size(), 9U);
+}
+
+TEST(VerifyComplete, StillRefusesWhatOnlyResemblesAnotherPart) {
+  auto tensors = all_tensors();
+  tensors.push_back({"model.layers.0.visual.weight", Dtype::f32, {2}});
+  tensors.push_back({"model.visually.weight", Dtype::f32, {2}});
+  EXPECT_EQ(report_on(tensors).unexpected.size(), 2U);
 }
 
 TEST(VerifyComplete, RefusesATiedHeadUnlikeTheEmbedding) {
