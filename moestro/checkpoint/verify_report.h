@@ -48,7 +48,7 @@ struct VerifyReport {
       absent_mtp;  // all MTP tensors, when none is stored (transformers drops them)
   std::vector<std::string> extra_mtp;  // MTP tensors of a model whose config has no MTP
   std::vector<std::string> ignored;    // copies that say nothing new: tied head, rotary frequencies
-  std::vector<std::string> other_parts;  // of a multi-modal model: vision and audio towers, projectors
+  std::vector<std::string> other_parts;  // of a multi-modal model: towers, projectors
 
   [[nodiscard]] bool is_complete() const;
 };

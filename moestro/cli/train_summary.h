@@ -21,10 +21,10 @@ void add(RunTotals& totals, const runtime::StepReport& step);
 [[nodiscard]] std::string summary_text(const runtime::RunReport& run,
                                        const runtime::TrainResult& result, const RunTotals& totals);
 
-/// Keys: format, version, model, parameters, active_parameters, steps, first_step, final_loss, validation_loss,
-/// unigram_entropy, tokens, tokens_per_second, flops_per_second, gemm_peak_flops_per_second, mfu,
-/// threads, dtype, peak_rss_bytes, interrupted, checkpoint, sample. What was not computed or
-/// measured is null.
+/// Keys: format, version, model, parameters, active_parameters, steps, first_step, final_loss,
+/// validation_loss, unigram_entropy, tokens, tokens_per_second, flops_per_second,
+/// gemm_peak_flops_per_second, mfu, threads, dtype, peak_rss_bytes, interrupted, checkpoint,
+/// sample. What was not computed or measured is null.
 [[nodiscard]] Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& result,
                                 const RunTotals& totals);
 

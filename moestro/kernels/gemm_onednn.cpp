@@ -1,8 +1,11 @@
 #include <omp.h>
+#include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <dnnl.hpp>
 #include <map>
+#include <new>
 #include <tuple>
 #include <unordered_map>
 
@@ -29,6 +32,16 @@ class OneThread {
  private:
   int before_;
 };
+
+/// oneDNN writes the machine code that it makes wherever its allocation led, even if to nothing.
+/// So it may make some only where there is more room than that takes.
+void require_room_for_code() {
+  constexpr std::size_t kRoom = std::size_t{32} << 20;  // bytes; a kernel takes less than one MiB
+  void* room =
+      ::mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) throw std::bad_alloc();
+  ::munmap(room, kRoom);
+}
 
 const dnnl::engine& cpu_engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
@@ -90,6 +103,7 @@ struct Kernel {
 };
 
 Kernel compile(const ProductShape& s) {
+  require_room_for_code();
   const auto a = describe(s.m, s.k, s.inputs, s.a_stride, s.a_transposed);
   const auto b = s.b_packed ? packed_layout(s.k, s.n, s.inputs).description
                             : describe(s.k, s.n, s.inputs, s.b_stride, s.b_transposed);
@@ -136,9 +150,18 @@ dnnl::stream& thread_stream() {
   return stream;
 }
 
+/// Before the calls of dnnl_sgemm for which it may make code: the first of every kind.
+void require_room_for_sgemm(const ProductShape& s) {
+  thread_local std::array<bool, 4> has_run{};
+  bool& is_known = has_run[(s.b_transposed ? 1U : 0U) + (s.accumulate ? 2U : 0U)];
+  if (!is_known) require_room_for_code();
+  is_known = true;
+}
+
 /// dnnl_sgemm compiles nothing per shape and is the faster one for a transposed left side (by 10 %
 /// on AVX-512); where rows must not depend on M, the left side is never transposed.
 void multiply_sgemm(const ProductShape& s, const std::byte* a, const std::byte* b, std::byte* c) {
+  require_room_for_sgemm(s);
   const auto status =
       dnnl_sgemm(s.a_transposed ? 'T' : 'N', s.b_transposed ? 'T' : 'N', s.m, s.n, s.k, 1.0F,
                  reinterpret_cast<const float*>(a), s.a_stride, reinterpret_cast<const float*>(b),
@@ -161,6 +184,7 @@ void multiply_matmul(const ProductShape& s, const std::byte* a, const std::byte*
 
 [[noreturn]] void rethrow(const dnnl::error& error, std::int64_t m, std::int64_t n,
                           std::int64_t k) {
+  if (error.status == dnnl_out_of_memory) throw std::bad_alloc();
   throw Error(ErrorKind::internal, "oneDNN",
               fmt::format("{} (status {}) for a product of [{}, {}] by [{}, {}]", error.message,
                           static_cast<int>(error.status), m, k, k, n));
@@ -171,6 +195,7 @@ void reorder_right(const Matrix<const T>& b, const PackedLayout& layout, std::by
   dnnl::memory from(describe(b.rows, b.cols, kElementType<T>, b.stride, b.is_transposed),
                     cpu_engine(), const_cast<T*>(b.data));
   dnnl::memory to(layout.description, cpu_engine(), packed);
+  require_room_for_code();
   dnnl::reorder(from, to).execute(thread_stream(), from, to);
 }
 

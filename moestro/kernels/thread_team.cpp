@@ -46,7 +46,8 @@ class Team {
 
   void work(BlockRun& run, int threads) {
     hire(static_cast<std::size_t>(threads - 1));
-    const auto others = std::min<std::uint64_t>(workers_.size(), static_cast<std::uint64_t>(threads - 1));
+    const std::uint64_t others =
+        std::min(workers_.size(), static_cast<std::size_t>(threads - 1));
     run_ = &run;
     busy_.store(others, std::memory_order_relaxed);
     announce(others);
@@ -69,6 +70,7 @@ class Team {
         workers_.emplace_back([this, index, seen = call_.load()] { serve(index, seen); });
       }
     } catch (const std::system_error&) {
+      // Out of threads or of memory for their stacks: the calling thread alone would do.
     }
   }
 

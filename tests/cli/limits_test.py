@@ -1,0 +1,110 @@
+"""What a process limit does to the program: one clear line and exit code 1, nothing half written.
+
+    limits_test.py build/release/moestro
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CONFIG = """{"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "vocab_size": 256,
+ "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
+ "num_key_value_heads": 1, "num_local_experts": 4, "num_experts_per_tok": 2,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+ "tie_word_embeddings": false, "sliding_window": null, "hidden_act": "silu",
+ "router_aux_loss_coef": 0.01, "initializer_range": 0.02}"""
+RUN = """[model]
+config = "config.json"
+[data]
+text = ["text.txt"]
+seq_len = 32
+[train]
+steps = 4
+global_batch = 4
+[checkpoint]
+folder = "checkpoints"
+every = 1
+[output]
+metrics = "metrics.jsonl"
+"""
+# The loader of shared libraries says in its own words that it cannot load them.
+LOADER_FAILED = 127
+
+
+class Limits(unittest.TestCase):
+    moestro = None
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        (self.folder / "config.json").write_text(CONFIG)
+        (self.folder / "run.toml").write_text(RUN)
+        (self.folder / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 200)
+
+    def run_limited(self, kind, limit, *arguments):
+        return subprocess.run(
+            [self.moestro, *arguments], cwd=self.folder, text=True, check=False, timeout=60,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(kind, (limit, limit)))
+
+    def can_train(self):
+        finished = self.run_limited(resource.RLIMIT_CORE, 0, "train", "run.toml", "--quiet",
+                                    "--set", "checkpoint.folder=", "--set", "checkpoint.every=0")
+        return finished.returncode == 0
+
+    def expect_one_error(self, finished, what, word):
+        self.assertEqual(finished.returncode, 1, f"{what}: {finished.stderr}")
+        errors = [line for line in finished.stderr.splitlines() if line.startswith("error: ")]
+        self.assertEqual(len(errors), 1, f"{what}: {finished.stderr}")
+        self.assertIn(word, errors[0], what)
+        self.assertTrue(finished.stderr.endswith(errors[0] + "\n"), f"{what}: {finished.stderr}")
+
+    def test_memory(self):
+        """From too little to load the program up to enough to train with."""
+        failed = 0
+        (self.folder / "config.json").write_text(
+            CONFIG.replace('"hidden_size": 64', '"hidden_size": 512'))
+        train = ["train", "run.toml", "--quiet", "--set", "train.steps=1", "--set", "train.threads=4"]
+        for arguments, limits in ((["describe", "tiny"], range(40, 600, 40)),
+                                  (train, range(400, 1000, 30))):
+            for mib in limits:
+                what = f"{arguments} in {mib} MiB"
+                finished = self.run_limited(resource.RLIMIT_AS, mib << 20, *arguments)
+                if finished.returncode in (0, LOADER_FAILED):
+                    continue
+                if finished.returncode == 2 and "DMOESTRO_WITH_TORCH" in finished.stderr:
+                    continue  # a build that cannot train
+                failed += 1
+                self.expect_one_error(finished, what, "out of memory")
+        print(f"{failed} runs ended for want of memory")
+
+    def test_file_size(self):
+        """A run whose files may not grow beyond so many bytes."""
+        if not self.can_train():
+            self.skipTest("this build does not train")
+        (self.folder / "metrics.jsonl").unlink()
+        for limit in (50, 500, 1000, 20000, 100000, 600000, 900000):
+            what = f"files of {limit} bytes"
+            finished = self.run_limited(resource.RLIMIT_FSIZE, limit, "train", "run.toml", "--quiet")
+            self.expect_one_error(finished, what, "File too large")
+            checkpoints = [p.name for p in (self.folder / "checkpoints").iterdir()]
+            self.assertEqual(checkpoints, [], what)
+            metrics = (self.folder / "metrics.jsonl").read_text()
+            self.assertTrue(metrics == "" or metrics.endswith("}\n"), what)
+            for line in metrics.splitlines():
+                json.loads(line)
+        (self.folder / "result").touch()
+        finished = subprocess.run(
+            f"ulimit -f 0; {self.moestro} describe tiny > result", shell=True, cwd=self.folder,
+            check=False, text=True, stderr=subprocess.PIPE)
+        self.expect_one_error(finished, "a result of no bytes", "standard output")
+
+
+if __name__ == "__main__":
+    Limits.moestro = str(Path(sys.argv.pop(1)).resolve())
+    unittest.main()
