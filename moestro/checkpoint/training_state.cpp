@@ -9,6 +9,7 @@
 
 #include "moestro/checkpoint/atomic_folder.h"
 #include "moestro/checkpoint/safetensors_writer.h"
+#include "moestro/checkpoint/state_check.h"
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
 #include "moestro/core/log.h"
@@ -27,11 +28,6 @@ std::string exp_avg_name(const model::TensorSpec& spec) {
 }
 std::string exp_avg_sq_name(const model::TensorSpec& spec) {
   return "exp_avg_sq." + spec.name;
-}
-
-bool is_count(const Json& state, const char* key) {
-  const auto found = state.find(key);
-  return found != state.end() && found->is_number_integer() && *found >= 0;
 }
 
 void write_optimizer(const fs::path& file, const TrainingTensors& tensors) {
@@ -53,6 +49,10 @@ void write_optimizer(const fs::path& file, const TrainingTensors& tensors) {
 void check_moment(const SafetensorsFile& file, const std::string& name,
                   const model::TensorSpec& spec) {
   const TensorInfo& stored = file.info(name);
+  if (!converts_to_float(stored.dtype)) {
+    throw input_error(fmt::format("{} tensor \"{}\"", file.path().string(), printable(name)),
+                      "expected floats, got {}; the file is damaged", to_string(stored.dtype));
+  }
   if (stored.shape != spec.shape) {
     throw input_error(fmt::format("{} tensor \"{}\"", file.path().string(), printable(name)),
                       "expected shape {}, got {}; the checkpoint is of another model",
@@ -64,17 +64,6 @@ void read_moment(const SafetensorsFile& file, const std::string& name,
                  const model::TensorSpec& spec, std::span<float> out) {
   check_moment(file, name, spec);
   file.read_floats(name, out);
-}
-
-/// The step in a folder's name, if it is a step folder.
-std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(kStepPrefix)) return std::nullopt;
-  const char* begin = name.data() + kStepPrefix.size();
-  const char* end = name.data() + name.size();
-  std::int64_t step = 0;
-  const auto result = std::from_chars(begin, end, step);
-  if (result.ec != std::errc() || result.ptr != end || step < 0) return std::nullopt;
-  return step;
 }
 
 bool is_other_version(const Json& state) {
@@ -89,6 +78,17 @@ void check_step(const Json& state, const fs::path& folder, const std::string& fi
   throw input_error(fmt::format("{} step", file),
                     "expected {}, as the folder says, got {}; the file is damaged", *named,
                     state["step"].dump());
+}
+
+/// What is written must not be called damaged when it is read.
+void require_readable_state(const Json& state) {
+  std::string problem;
+  try {
+    check_state(state, kStateFile);
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  MOESTRO_CHECK(problem.empty(), "{}", problem);
 }
 
 /// The folders of a run's folder; none if it does not exist.
@@ -107,21 +107,38 @@ std::vector<fs::path> folders_in(const fs::path& root) {
 
 }  // namespace
 
+std::optional<std::int64_t> step_of(const std::string& name) {
+  if (!name.starts_with(kStepPrefix)) return std::nullopt;
+  const char* begin = name.data() + kStepPrefix.size();
+  const char* end = name.data() + name.size();
+  std::int64_t step = 0;
+  const auto result = std::from_chars(begin, end, step);
+  if (result.ec != std::errc() || result.ptr != end || step < 0) return std::nullopt;
+  return step;
+}
+
 bool has_optimizer_state(const model::TensorSpec& spec) {
   return spec.role != model::Role::selection_bias;
 }
 
 void save_training_checkpoint(const fs::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors) {
-  MOESTRO_CHECK(state.is_object() && is_count(state, "step") && is_count(state, "tokens_seen"),
-                "a training state needs step and tokens_seen");
   Json json = {{"format", kCheckpointFormat}, {"version", kCheckpointVersion}};
   json.update(state);
+  require_readable_state(json);
   AtomicFolder target(folder);
   write_hf_files(target.staging(), config_json, tensors.specs, tensors.weights, {});
   write_optimizer(target.staging() / kOptimizerFile, tensors);
   write_json_file(target.staging() / kStateFile, json);
   target.commit();
+}
+
+void require_readable_files(const fs::path& folder) {
+  for (const char* name : {kStateFile, "config.json", kOptimizerFile, "model.safetensors",
+                           "model.safetensors.index.json"}) {
+    std::error_code code;
+    if (fs::exists(folder / name, code) || code) require_readable(folder / name);
+  }
 }
 
 void check_version(const fs::path& folder) {
@@ -153,12 +170,7 @@ Json read_training_state(const fs::path& folder) {
                       "expected {}, got {}; read it with the program that wrote it",
                       kCheckpointVersion, printable(version.dump()));
   }
-  for (const char* key : {"step", "tokens_seen"}) {
-    if (is_count(state, key)) continue;
-    throw input_error(fmt::format("{} {}", file, key),
-                      "expected a whole number >= 0, got {}; the file is damaged",
-                      printable(state.value(key, Json()).dump()));
-  }
+  check_state(state, file);
   check_step(state, folder, file);
   return state;
 }

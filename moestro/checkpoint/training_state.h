@@ -38,15 +38,17 @@ struct TrainingTensors {
 
 /// Writes a whole checkpoint, which appears only when complete. `config_json` is the text of
 /// config.json, whose dtype becomes f32; `state` becomes trainer.json after format and version: an
-/// object with "step" and "tokens_seen" (whole numbers) and whatever else the trainer needs (data
-/// position, seeds).
-/// Errors: internal, if state lacks these; as AtomicFolder; io.
+/// object that check_state accepts (docs/formats.md).
+/// Errors: internal, if it does not; as AtomicFolder; io.
 void save_training_checkpoint(const std::filesystem::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors);
 
-/// Reads trainer.json. Errors: input, if there is none, it is of another format or version, lacks
-/// "step" or "tokens_seen", or names another step than the folder, where that is a step folder.
+/// Reads trainer.json. Errors: input, if there is none, it is of another format or version, says
+/// what cannot be (check_state), or names another step than the folder, where that is of a step.
 [[nodiscard]] Json read_training_state(const std::filesystem::path& folder);
+
+/// Errors: input, if a file of a checkpoint is there but cannot be opened, which is no damage.
+void require_readable_files(const std::filesystem::path& folder);
 
 /// Errors: input, if trainer.json is sound but of another version of the format: such a checkpoint
 /// is not damaged, and nobody may replace it. What cannot be read so far is left to
@@ -62,6 +64,9 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 /// files that training adds. Reads headers and trainer.json only. Errors: io.
 [[nodiscard]] std::string why_not_resumable(const HfFolder& folder,
                                             const model::ModelConfig& config);
+
+/// The step in the name of a step folder, or nothing if it is none.
+[[nodiscard]] std::optional<std::int64_t> step_of(const std::string& name);
 
 /// "ROOT/step-000123".
 [[nodiscard]] std::filesystem::path step_folder(const std::filesystem::path& root,

@@ -321,6 +321,16 @@ Origins read_fields(const std::filesystem::path& file, const std::vector<std::st
   return origins;
 }
 
+std::map<std::string, std::string> field_values(const Fields& fields) {
+  std::map<std::string, std::string> values;
+  for (const FieldSection& section : fields) {
+    for (const Field& field : section.fields) {
+      values[section.name + "." + field.name] = value_as_toml(field.target);
+    }
+  }
+  return values;
+}
+
 std::string where(const Origins& origins, const std::filesystem::path& file, std::string_view key) {
   const auto origin = origins.find(std::string(key));
   return fmt::format("{} {}", origin == origins.end() ? file.string() : origin->second.place, key);

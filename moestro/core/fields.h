@@ -122,6 +122,9 @@ void apply_override(std::string_view text, const Fields& fields, Origins& origin
 /// The value of an option as it was written; a default as text of the same kind.
 [[nodiscard]] std::string written(const Origins& origins, std::string_view key, double value);
 
+/// What the targets hold now, by "section.name", as TOML: `100`, `"byte"`, `[0.9, 0.95]`.
+[[nodiscard]] std::map<std::string, std::string> field_values(const Fields& fields);
+
 /// One Markdown section per table of the file: key, type, default (what the targets hold now),
 /// help.
 [[nodiscard]] std::string fields_to_markdown(const Fields& fields);

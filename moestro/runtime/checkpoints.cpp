@@ -47,20 +47,32 @@ Json to_json(const DataIdentity& identity) {
   return Json{{"seq_len", identity.seq_len},
               {"seed", identity.seed},
               {"tokenizer", identity.tokenizer},
-              {"fingerprint", identity.fingerprint}};
+              {"fingerprint", identity.fingerprint},
+              {"windows", identity.windows}};
 }
 
-void check_identity(const Json& state, const DataIdentity& identity, const std::string& where) {
-  const Json wanted = to_json(identity);
-  const Json stored = state.value("data", Json::object());
-  for (const auto& [key, value] : wanted.items()) {
-    if (!stored.contains(key) || stored[key] != value) {
-      throw input_error(where,
-                        "the checkpoint was written with data {} = {}, this run has {}; use the "
-                        "same value, another checkpoint.folder, or checkpoint.resume = false",
-                        key, stored.contains(key) ? stored[key].dump() : "nothing", value.dump());
-    }
+/// A place in the data means nothing in other data.
+void check_identity(const Json& stored, const DataIdentity& identity, const std::string& where) {
+  const auto require = [&](const char* key, const std::string& was, const std::string& is) {
+    if (was == is) return;
+    throw input_error(where,
+                      "expected {}, with which the checkpoint was written, got {}; go back to it, "
+                      "or name another checkpoint.folder and begin there from these weights "
+                      "(model.load = \"{}\")",
+                      fmt::format("{}{}", key, was), is, where);
+  };
+  require("data.seq_len = ", stored["seq_len"].dump(), std::to_string(identity.seq_len));
+  require("data.tokenizer = ", stored["tokenizer"].dump(), Json(identity.tokenizer).dump());
+  if (stored["fingerprint"] != identity.fingerprint) {
+    require("the training text (data.text, less what is held out)", "", "another");
   }
+}
+
+void check_position(const Progress& progress, std::int64_t windows, const std::string& where) {
+  if (progress.position.offset < windows) return;
+  throw input_error(where,
+                    "expected a position in the {} windows of the data, got {}; the file is damaged",
+                    windows, progress.position.offset);
 }
 
 void check_model(const model::HfConfig& stored, const LoadedModel& model,
@@ -79,7 +91,8 @@ void check_model(const model::HfConfig& stored, const LoadedModel& model,
 
 /// The small files of a checkpoint, which say whether it belongs to this run.
 struct Description {
-  Json state;
+  Json data;
+  Settings settings;
   Progress progress;
   model::HfConfig config;
 };
@@ -87,12 +100,13 @@ struct Description {
 Description read_description(const std::filesystem::path& folder) {
   const std::string missing = checkpoint::missing_file(folder);
   if (!missing.empty()) throw input_error(folder.string(), "expected a file {}, got none", missing);
-  Description description{.state = checkpoint::read_training_state(folder)};
-  const Json& state = description.state;
+  const Json state = checkpoint::read_training_state(folder);
+  Description description{.data = state.at("data")};
+  if (state.contains("settings")) description.settings = state["settings"].get<Settings>();
   description.progress = {
       .step = state.at("step").get<std::int64_t>(),
       .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
-      .position = data::position_from_json(state.value("position", Json()), folder.string())};
+      .position = data::position_from_json(state.at("position"), folder.string())};
   description.config = model::read_hf_config(folder);
   return description;
 }
@@ -143,7 +157,7 @@ std::string fingerprint(std::span<const data::Token> tokens) {
   return fmt::format("{:016x}", hash);
 }
 
-std::string save_checkpoint(const std::string& root, const DataIdentity& identity,
+std::string save_checkpoint(const std::string& root, const RunIdentity& identity,
                             const Progress& progress, LoadedModel& model, Optimizer& optimizer) {
   checkpoint::TrainingTensors tensors;
   const StoredTensors stored = stored_tensors(model, optimizer, tensors.specs);
@@ -162,26 +176,31 @@ std::string save_checkpoint(const std::string& root, const DataIdentity& identit
   const Json state{{"step", progress.step},
                    {"tokens_seen", progress.tokens_seen},
                    {"position", data::to_json(progress.position)},
-                   {"data", to_json(identity)}};
+                   {"data", to_json(identity.data)},
+                   {"settings", identity.settings}};
   const auto folder = checkpoint::step_folder(root, progress.step);
   checkpoint::save_training_checkpoint(folder, model.source.json, state, tensors);
   return folder.string();
 }
 
 std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
-                                                 const DataIdentity& identity, LoadedModel& model,
+                                                 const RunIdentity& identity, LoadedModel& model,
                                                  Optimizer& optimizer) {
   Resumption found;
   std::vector<std::string> problems;
   for (const std::filesystem::path& step : checkpoint::step_folders(folder)) {
     found.folder = step.string();
+    checkpoint::require_readable_files(step);
     checkpoint::check_version(step);
     Description description;
     std::string problem = damage_found_by([&] { description = read_description(step); });
     if (problem.empty()) {
-      check_identity(description.state, identity, found.folder);
+      check_identity(description.data, identity.data, found.folder);
       check_model(description.config, model, found.folder);
-      problem = damage_found_by([&] { load_tensors(step, model, optimizer); });
+      problem = damage_found_by([&] {
+        check_position(description.progress, identity.data.windows, found.folder);
+        load_tensors(step, model, optimizer);
+      });
     }
     if (problem.empty()) {
       for (std::size_t i = 0; i < problems.size(); ++i) {
@@ -189,6 +208,8 @@ std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
                     found.damaged[i], problems[i]);
       }
       found.progress = description.progress;
+      found.settings = description.settings;
+      found.seed = description.data["seed"].get<std::int64_t>();
       return found;
     }
     found.damaged.push_back(found.folder);
@@ -196,6 +217,20 @@ std::optional<Resumption> load_newest_checkpoint(const std::string& folder,
   }
   if (!problems.empty()) refuse_all(folder, found.damaged, problems.front());
   return std::nullopt;
+}
+
+void report_changes(const Resumption& from, const RunIdentity& identity) {
+  std::vector<std::string> changes;
+  for (const auto& [key, value] : identity.settings) {
+    const auto old = from.settings.find(key);
+    if (old == from.settings.end() || old->second == value) continue;
+    changes.push_back(fmt::format("{} was {}, is {}", key, printable(old->second, 60), value));
+  }
+  if (!changes.empty()) log_info("{}: resumed with changes: {}", from.folder, join(changes, "; "));
+  if (from.seed == identity.data.seed) return;
+  log_warning("{}: train.seed was {}, is {}: the data come in another order; in this epoch some "
+              "sequences come twice and others not at all",
+              from.folder, from.seed, identity.data.seed);
 }
 
 }  // namespace moestro::runtime

@@ -292,3 +292,16 @@ std::string describe_run_options() {
 }
 
 }  // namespace moestro::runtime
+Settings numeric_settings(const RunConfig& config) {
+  RunConfig copy = config;  // fields() binds what it may write to
+  // The seed orders the data, which a checkpoint knows apart (DataIdentity).
+  const auto matters = [](const std::string& key) {
+    return key == "train.steps" || key == "train.global_batch" || key == "train.micro_batch" ||
+           key == "train.shards" || key == "train.dtype" || key.starts_with("optimizer.") ||
+           key.starts_with("balance.");
+  };
+  Settings settings = field_values(fields(copy));
+  std::erase_if(settings, [&](const auto& entry) { return !matters(entry.first); });
+  return settings;
+}
+

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,13 @@ struct RunConfig {
 /// Errors: input, naming file, line and key, with the nearest key or the allowed values.
 [[nodiscard]] RunConfig read_run_config(const std::filesystem::path& path,
                                         const std::vector<std::string>& overrides);
+
+/// "section.key" -> value, as a run file writes it.
+using Settings = std::map<std::string, std::string>;
+
+/// The settings that numbers of a run depend on and that may be changed when it is resumed: steps,
+/// batches, dtype, optimizer, balancing.
+[[nodiscard]] Settings numeric_settings(const RunConfig& config);
 
 /// Every key with type, default, range and help, as Markdown (docs/options.md).
 [[nodiscard]] std::string describe_run_options();

@@ -161,19 +161,27 @@ Run set_up(const RunConfig& config) {
   return run;
 }
 
-DataIdentity identity_of(const Run& run) {
-  return {.seq_len = run.config.data.seq_len,
-          .seed = run.config.train.seed,
-          .tokenizer = run.config.data.tokenizer,
-          .fingerprint = fingerprint(run.data.training)};
+RunIdentity identity_of(const Run& run) {
+  RunIdentity identity{.data = {.seq_len = run.config.data.seq_len,
+                                .seed = run.config.train.seed,
+                                .tokenizer = run.config.data.tokenizer,
+                                .fingerprint = fingerprint(run.data.training),
+                                .windows = run.batches->windows()},
+                       .settings = numeric_settings(run.config)};
+  if (!run.data.validation.empty()) {
+    identity.settings["held-out text"] =
+        fmt::format("{} tokens ({})", run.data.validation.size(), fingerprint(run.data.validation));
+  }
+  return identity;
 }
 
 /// Returns the folder of the checkpoint it resumes from, or empty.
 std::string resume(Run& run) {
+  if (progress.step < run.config.train.steps) report_changes(*found, identity);
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty() || !section.resume) return "";
-  const auto found =
-      load_newest_checkpoint(section.folder, identity_of(run), run.model, run.optimizer);
+  const RunIdentity identity = identity_of(run);
+  const auto found = load_newest_checkpoint(section.folder, identity, run.model, run.optimizer);
   if (!found) return "";
   const Progress& progress = found->progress;
   run.batches->seek(progress.position, found->folder);

@@ -33,9 +33,22 @@ TensorValues constant(float value) {
   };
 }
 
+/// What a run has to say after `step` steps of one sequence of 64 tokens, in epochs of 10.
+Json state_of(std::int64_t step) {
+  return {{"step", step},
+          {"tokens_seen", 64 * step},
+          {"position", {{"epoch", step / 10}, {"offset", step % 10}}},
+          {"data",
+           {{"seq_len", 64},
+            {"seed", 1},
+            {"tokenizer", "byte"},
+            {"fingerprint", "f"},
+            {"windows", 10}}},
+          {"settings", {{"train.steps", "9"}}}};
+}
+
 void save(const fs::path& root, std::int64_t step) {
-  const Json state = {
-      {"step", step}, {"tokens_seen", 64 * step}, {"data", {{"epoch", 1}, {"offset", 7}}}};
+  const Json state = state_of(step);
   save_training_checkpoint(step_folder(root, step), kConfig, state,
                            {two_specs(), constant(1.0F), constant(2.0F), constant(3.0F)});
 }
@@ -87,7 +100,7 @@ TEST(TrainingCheckpoint, ReadsBackStateWeightsAndMoments) {
   const fs::path folder = root.path() / "step-000123";
   const Json state = read_training_state(folder);
   EXPECT_EQ(state["step"], 123);
-  EXPECT_EQ(state["data"]["offset"], 7);
+  EXPECT_EQ(state["position"]["offset"], 3);
   EXPECT_EQ(state.begin().key(), "format");
   std::vector<float> weights(4), bias(3), m(4), v(4);
   const HfFolder hf(folder);
@@ -115,8 +128,9 @@ TEST(TrainingCheckpoint, RefusesMomentsOfAnotherModel) {
 }
 
 TEST(TrainingCheckpoint, RefusesForeignAndNewerStates) {
-  EXPECT_EQ(refusal(R"({"format":"moestro-checkpoint","version":1,"step":1,"tokens_seen":2})"),
-            "no error");
+  Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
+  state.update(state_of(12));
+  EXPECT_EQ(refusal(state.dump()), "no error");
   EXPECT_THAT(refusal("[]"), HasSubstr("expected \"format\": \"moestro-checkpoint\""));
   EXPECT_THAT(refusal(R"({"format":"x","version":1})"), HasSubstr("expected \"format\""));
   EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint","version":2,"step":1,"tokens_seen":2})"),
@@ -127,6 +141,85 @@ TEST(TrainingCheckpoint, RefusesForeignAndNewerStates) {
   EXPECT_THAT(refusal(R"({"format":"moestro-checkpoint","version":1,"step":1,"tokens_seen":-2})"),
               HasSubstr("tokens_seen] expected a whole number >= 0, got -2"));
   EXPECT_THAT(refusal("{"), HasSubstr("expected JSON"));
+}
+
+/// Each change to a sound state, and the key that it makes damaged.
+struct Falsehood {
+  const char* patch;  // JSON merge patch
+  const char* key;
+};
+constexpr Falsehood kFalsehoods[] = {
+    {R"({"step":-1})", "step"},
+    {R"({"step":13})", "tokens_seen"},
+    {R"({"step":1e3})", "step"},
+    {R"({"step":18446744073709551615})", "step"},
+    {R"({"tokens_seen":-64})", "tokens_seen"},
+    {R"({"tokens_seen":769})", "tokens_seen"},
+    {R"({"tokens_seen":832})", "position.offset"},
+    {R"({"tokens_seen":9223372036854775807})", "tokens_seen"},
+    {R"({"position":null})", "position"},
+    {R"({"position":[1,2]})", "position"},
+    {R"({"position":{"epoch":null}})", "position.epoch"},
+    {R"({"position":{"epoch":-1}})", "position.epoch"},
+    {R"({"position":{"epoch":0}})", "position.offset"},
+    {R"({"position":{"epoch":4611686018427387904}})", "position.epoch"},
+    {R"({"position":{"offset":-3}})", "position.offset"},
+    {R"({"position":{"offset":99999999999}})", "position.offset"},
+    {R"({"position":{"offset":3}})", "position.offset"},
+    {R"({"position":{"offset":"2"}})", "position.offset"},
+    {R"({"position":{"epoch":0,"offset":12}})", "position.offset"},
+    {R"({"data":null})", "data"},
+    {R"({"data":7})", "data"},
+    {R"({"data":{"seq_len":0}})", "data.seq_len"},
+    {R"({"data":{"seq_len":null}})", "data.seq_len"},
+    {R"({"data":{"seed":-1}})", "data.seed"},
+    {R"({"data":{"tokenizer":null}})", "data.tokenizer"},
+    {R"({"data":{"fingerprint":5}})", "data.fingerprint"},
+    {R"({"data":{"windows":0}})", "data.windows"},
+    {R"({"data":{"windows":11}})", "position.offset"},
+    {R"({"settings":[]})", "settings"},
+    {R"({"settings":{"train.steps":9}})", "settings.train.steps"}};
+
+TEST(TrainingCheckpoint, AStateThatCannotBeIsDamaged) {
+  for (const Falsehood& falsehood : kFalsehoods) {
+    Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
+    state.update(state_of(12));
+    state.merge_patch(Json::parse(falsehood.patch));
+    const std::string message = refusal(state.dump());
+    EXPECT_THAT(message, HasSubstr(std::string("trainer.json ") + falsehood.key + "] expected"))
+        << falsehood.patch;
+    EXPECT_THAT(message, HasSubstr("the file is damaged")) << falsehood.patch;
+  }
+}
+
+TEST(TrainingCheckpoint, AStateOfAnOlderVersionIsCheckedWithoutTheNumberOfWindows) {
+  Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
+  state.update(state_of(12));
+  state.merge_patch(Json::parse(R"({"data":{"windows":null},"settings":null})"));
+  EXPECT_EQ(refusal(state.dump()), "no error");
+  state["position"]["offset"] = 99999999999;
+  EXPECT_THAT(refusal(state.dump()), HasSubstr("position.offset]"));
+}
+
+TEST(TrainingCheckpoint, WhyNotResumableJudgesTheStateAlike) {
+  const test::TemporaryFolder root;
+  save(root.path(), 7);
+  const fs::path folder = root.path() / "step-000007";
+  Json state = read_json_file(folder / "trainer.json");
+  state["position"]["offset"] = 8;
+  write_json_file(folder / "trainer.json", state);
+  EXPECT_THAT(why_not_resumable(HfFolder(folder), {}), HasSubstr("position.offset] expected"));
+}
+
+TEST(TrainingCheckpoint, FilesThatCannotBeOpenedAreNoDamage) {
+  const test::TemporaryFolder root;
+  save(root.path(), 7);
+  const fs::path folder = root.path() / "step-000007";
+  require_readable_files(folder);
+  fs::remove(folder / "trainer.json");
+  require_readable_files(folder);  // damage, which others find
+  fs::create_symlink("trainer.json", folder / "trainer.json");
+  EXPECT_THROW(require_readable_files(folder), Error);
 }
 
 TEST(TrainingCheckpoint, NeedsStepAndTokensToBeWritten) {

@@ -45,8 +45,8 @@ class Checkpoints : public testing::Test {
     optimizer_ = make_optimizer(config_.optimizer, 4, layers::parameters(model_.decoder.weights));
     for (const std::int64_t step : {2, 4}) {
       static_cast<void>(save_checkpoint(root_.string(), identity_,
-                                        {.step = step, .tokens_seen = 9, .position = {}}, model_,
-                                        optimizer_));
+                                        {.step = step, .tokens_seen = 9, .position = {0, 9}},
+                                        model_, optimizer_));
     }
   }
   std::optional<Resumption> load() {
@@ -59,8 +59,9 @@ class Checkpoints : public testing::Test {
   test::TemporaryFolder folder_;
   RunConfig config_ = tiny_run(folder_.path());
   fs::path root_ = folder_.path() / "checkpoints";
-  DataIdentity identity_ = {
-      .seq_len = 1, .seed = 2, .tokenizer = "byte", .fingerprint = "of the text"};
+  RunIdentity identity_ = {
+      .data = {.seq_len = 1, .seed = 2, .tokenizer = "byte", .fingerprint = "text", .windows = 10},
+      .settings = {{"optimizer.lr", "0.001"}, {"train.dtype", "\"f32\""}}};
   LoadedModel model_ = load_model(config_.model);
   Optimizer optimizer_;
   std::string log_;
@@ -140,10 +141,76 @@ TEST_F(Checkpoints, OneThatNamesAnotherStepIsDamaged) {
   EXPECT_THAT(log_, HasSubstr("step] expected 4, as the folder says, got 3"));
 }
 
-TEST_F(Checkpoints, AWholeOneOfAnotherRunIsAnErrorNotDamage) {
-  identity_.seed = 3;
+TEST_F(Checkpoints, OneWhoseStateCannotBeIsDamaged) {
+  const fs::path file = root_ / "step-000004" / "trainer.json";
+  const Json sound = read_json_file(file.string());
+  for (const char* patch : {R"({"position":{"offset":99999999999}})", R"({"data":null})",
+                            R"({"position":null})", R"({"data":{"seed":-1}})",
+                            R"({"tokens_seen":-9})", R"({"settings":0})",
+                            // What only the data themselves show: older versions lack the windows.
+                            R"({"data":{"windows":null},"tokens_seen":99,"position":{"offset":99}})"}) {
+    SCOPED_TRACE(patch);
+    Json state = sound;
+    state.merge_patch(Json::parse(patch));
+    write_json_file(file, state);
+    const auto found = load();
+    ASSERT_TRUE(found.has_value());
+    EXPECT_EQ(found->progress.step, 2);
+    EXPECT_THAT(log_, HasSubstr("step-000004 is damaged: ["));
+    EXPECT_EQ(std::count(log_.begin(), log_.end(), '\n'), 1) << log_;
+  }
+}
+
+TEST_F(Checkpoints, OneThatCannotBeOpenedIsAnErrorNotDamage) {
+  const fs::path file = root_ / "step-000004" / "trainer.json";
+  fs::remove(file);
+  fs::create_symlink("trainer.json", file);  // leads to itself
   EXPECT_THROW(static_cast<void>(load()), Error);
-  static_cast<void>(testing::internal::GetCapturedStderr());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(Checkpoints, AWholeOneOfOtherDataIsAnErrorNotDamage) {
+  const RunIdentity same = identity_;
+  const auto refusal = [&] {
+    std::string message = "no error";
+    try {
+      static_cast<void>(load());
+    } catch (const Error& error) {
+      message = error.what();
+      static_cast<void>(testing::internal::GetCapturedStderr());
+    }
+    identity_ = same;
+    return message;
+  };
+  identity_.data.seq_len = 3;
+  EXPECT_THAT(refusal(), HasSubstr("expected data.seq_len = 1, with which the checkpoint was "
+                                   "written, got 3; go back to it"));
+  identity_.data.tokenizer = "other";
+  EXPECT_THAT(refusal(), HasSubstr("expected data.tokenizer = \"byte\""));
+  identity_.data.fingerprint = "other";
+  EXPECT_THAT(refusal(), HasSubstr("expected the training text"));
+  EXPECT_EQ(refusal(), "no error");
+}
+
+TEST_F(Checkpoints, ChangedSettingsAreNamedInOneNoteWithOldAndNewValues) {
+  const auto found = load();
+  ASSERT_TRUE(found.has_value());
+  const auto report = [&] {
+    testing::internal::CaptureStderr();
+    report_changes(*found, identity_);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(report(), "");
+  identity_.settings["optimizer.lr"] = "0.01";
+  identity_.settings["train.dtype"] = "\"bf16\"";
+  identity_.settings["of a newer version"] = "1";
+  EXPECT_EQ(report(), (root_ / "step-000004").string() +
+                          ": resumed with changes: optimizer.lr was 0.001, is 0.01; train.dtype "
+                          "was \"f32\", is \"bf16\"\n");
+  identity_ = {.data = identity_.data, .settings = found->settings};
+  identity_.data.seed = 3;
+  EXPECT_THAT(report(), HasSubstr("warning: " + (root_ / "step-000004").string() +
+                                  ": train.seed was 2, is 3: the data come in another order"));
 }
 
 }  // namespace
