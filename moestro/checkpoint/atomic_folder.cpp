@@ -36,21 +36,6 @@ std::string foreign_file(const fs::path& folder) {
   return "";
 }
 
-void require_replaceable(const fs::path& path) {
-  const fs::file_status status = fs::symlink_status(path);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) {
-    throw input_error(path.string(),
-                      "expected a folder or nothing, got a file; choose another name");
-  }
-  const std::string foreign = foreign_file(path);
-  if (foreign.empty()) return;
-  throw input_error(path.string(),
-                    "expected a new folder or a checkpoint to replace, got a folder that holds {}; "
-                    "choose another folder",
-                    printable(foreign));
-}
-
 /// The path with the suffix appended, whether or not it ended in a slash.
 fs::path with_suffix(const fs::path& path, const char* suffix) {
   return path.parent_path() / (path.filename().string() + suffix);
@@ -67,6 +52,22 @@ void exchange(const fs::path& complete, const fs::path& path) {
 }
 
 }  // namespace
+
+void require_replaceable(const fs::path& path) {
+  const fs::file_status status = fs::symlink_status(path);
+  if (!fs::exists(status)) return;
+  if (!fs::is_directory(status)) {
+    throw input_error(path.string(),
+                      "expected a folder or nothing, got a file; move it away or choose another "
+                      "folder");
+  }
+  const std::string foreign = foreign_file(path);
+  if (foreign.empty()) return;
+  throw input_error(path.string(),
+                    "expected a new folder or a checkpoint to replace, got a folder that holds {}; "
+                    "move it away or choose another folder",
+                    printable(foreign));
+}
 
 bool is_partial(const fs::path& folder) {
   return folder.extension() == kPartial;

@@ -13,6 +13,10 @@ namespace moestro::checkpoint {
 /// Whether a folder is still being written, or was abandoned by a crash.
 [[nodiscard]] bool is_partial(const std::filesystem::path& folder);
 
+/// Errors: input, if a path is anything but nothing, an empty folder or a checkpoint: only files
+/// that checkpoints consist of are ever replaced; as std::filesystem, if it cannot be looked at.
+void require_replaceable(const std::filesystem::path& path);
+
 /// Removes a folder in one step (as seen by readers), if it holds nothing but files that
 /// checkpoints consist of; otherwise leaves it alone. Result: whether it is gone. Errors: io.
 bool remove_checkpoint(const std::filesystem::path& folder);
@@ -20,8 +24,7 @@ bool remove_checkpoint(const std::filesystem::path& folder);
 class AtomicFolder {
  public:
   /// Creates an empty staging folder, in place of one that a crash left behind.
-  /// Errors: input, if `path` exists and is anything but an empty folder or a checkpoint: only
-  /// files that checkpoints consist of are ever replaced; io.
+  /// Errors: as require_replaceable; io.
   explicit AtomicFolder(const std::filesystem::path& path);
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;

@@ -50,6 +50,18 @@ std::string lines_before(const std::string& old, std::int64_t first_step, const 
   return kept;
 }
 
+FileLock lock_of(const std::filesystem::path& path) {
+  std::error_code ignored;  // whoever opens the lock says so
+  if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
+  std::optional<FileLock> lock =
+      FileLock::take(path.parent_path() / fmt::format(".{}.lock", path.filename().string()));
+  if (lock) return *std::move(lock);
+  throw input_error("output.metrics",
+                    "expected a file that no other run writes, got \"{}\", which one is writing; "
+                    "wait for it to end, or name another",
+                    path.string());
+}
+
 }  // namespace
 
 std::string metrics_line(const runtime::StepReport& r) {
@@ -84,6 +96,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t fir
   const auto status = std::filesystem::status(path, code);
   // A device or pipe (/dev/stderr) has no past to keep and must not be replaced by a file.
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
+    lock_.emplace(lock_of(path));
     const std::string old = std::filesystem::exists(status) ? read_file(path) : std::string();
     write_file_atomically(path, lines_before(old, first_step, path.string()));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "moestro/core/file.h"
+#include "moestro/core/file_lock.h"
 #include "moestro/runtime/trainer.h"
 
 namespace moestro::cli {
@@ -22,13 +23,15 @@ void require_writable_metrics(const std::filesystem::path& path);
 class MetricsWriter {
  public:
   /// Keeps the steps before `first_step` of an existing file and drops the others, so that a
-  /// resumed run leaves every step once. Errors: input, if the file holds something else; io.
+  /// resumed run leaves every step once. Errors: input, if the file holds something else or another
+  /// run writes it; io.
   MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
 
   /// Errors: io, e.g. a full disk; the file then ends with the step before.
   void write(const runtime::StepReport& report);
 
  private:
+  std::optional<FileLock> lock_;      // none for devices
   std::optional<AppendedFile> file_;  // opened once the past is in order
 };
 

@@ -257,6 +257,20 @@ void check_not_yet(const RunConfig& config, const Source& source) {
   }
 }
 
+/// A metrics file where checkpoints of steps are to be would be in their way.
+void check_metrics_place(const RunConfig& config, const Source& source) {
+  if (config.output.metrics.empty() || config.checkpoint.folder.empty()) return;
+  const auto plain = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal();
+  };
+  const std::filesystem::path inside =
+      plain(config.output.metrics).lexically_relative(plain(config.checkpoint.folder + "/"));
+  if (inside.empty() || !inside.begin()->string().starts_with("step-")) return;
+  throw input_error(source("output.metrics"),
+                    "expected a file outside the checkpoints, got \"{}\"; name another",
+                    config.output.metrics);
+}
+
 void check(const RunConfig& config, const Source& source) {
   check_model_and_data(config, source);
   check_batches(config.train, source);
@@ -264,6 +278,7 @@ void check(const RunConfig& config, const Source& source) {
   check_optimizer(config.optimizer, source);
   check_parallel(config.parallel, source);
   check_not_yet(config, source);
+  check_metrics_place(config, source);
   if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
     throw input_error(source("checkpoint.every"),
                       "expected 0 without checkpoint.folder, got {}; name a folder",
@@ -281,17 +296,6 @@ RunConfig read_run_config(const std::filesystem::path& path,
   return config;
 }
 
-std::string describe_run_options() {
-  RunConfig config;
-  return "# Options of a run file\n\n"
-         "Every key of the file that `moestro train RUN.toml` reads. All have a default except the "
-         "model and the text.\n"
-         "`--set section.key=value` overrides one. Relative paths are relative to the file; in "
-         "`--set`, to the current folder.\n\n" +
-         fields_to_markdown(fields(config));
-}
-
-}  // namespace moestro::runtime
 Settings numeric_settings(const RunConfig& config) {
   RunConfig copy = config;  // fields() binds what it may write to
   // The seed orders the data, which a checkpoint knows apart (DataIdentity).
@@ -305,3 +309,14 @@ Settings numeric_settings(const RunConfig& config) {
   return settings;
 }
 
+std::string describe_run_options() {
+  RunConfig config;
+  return "# Options of a run file\n\n"
+         "Every key of the file that `moestro train RUN.toml` reads. All have a default except the "
+         "model and the text.\n"
+         "`--set section.key=value` overrides one. Relative paths are relative to the file; in "
+         "`--set`, to the current folder.\n\n" +
+         fields_to_markdown(fields(config));
+}
+
+}  // namespace moestro::runtime

@@ -9,9 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "moestro/checkpoint/run_folder.h"
 #include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
-#include "moestro/core/file.h"
 #include "moestro/core/log.h"
 #include "moestro/core/text.h"
 #include "moestro/data/batches.h"
@@ -36,6 +36,7 @@ double seconds_since(Clock::time_point start) {
 
 /// Everything a run holds between steps.
 struct Run {
+  std::optional<FileLock> lock;  // of the checkpoint folder
   RunConfig config;
   Compute compute;
   LoadedModel model;
@@ -96,16 +97,6 @@ RunReport report_of(const Run& run) {
   return report;
 }
 
-/// Finds out now, not at the first save, that checkpoints cannot be written.
-void check_checkpoint_folder(const std::string& folder) {
-  if (folder.empty()) return;
-  const std::string problem = why_not_writable(folder);
-  if (problem.empty()) return;
-  throw input_error("checkpoint.folder",
-                    "expected a folder that can be written, got \"{}\": {}; name another", folder,
-                    problem);
-}
-
 /// Validation that was asked for in so many words must be possible; otherwise say that it is not.
 void check_validation(const DataSection& section, const TrainingData& data) {
   const auto held_out = static_cast<std::int64_t>(data.validation.size());
@@ -140,7 +131,10 @@ void warn_of_noise(const model::HfConfig& source) {
 Run set_up(const RunConfig& config) {
   Run run;
   run.config = config;
-  check_checkpoint_folder(config.checkpoint.folder);
+  if (!config.checkpoint.folder.empty()) {
+    checkpoint::prepare_run_folder(config.checkpoint.folder);
+    run.lock.emplace(checkpoint::lock_run_folder(config.checkpoint.folder));
+  }
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
   run.model = load_model(config.model, [&](const model::ModelConfig& model) {
     check_balance(config.balance, model);
@@ -177,18 +171,27 @@ RunIdentity identity_of(const Run& run) {
 
 /// Returns the folder of the checkpoint it resumes from, or empty.
 std::string resume(Run& run) {
-  if (progress.step < run.config.train.steps) report_changes(*found, identity);
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty() || !section.resume) return "";
   const RunIdentity identity = identity_of(run);
   const auto found = load_newest_checkpoint(section.folder, identity, run.model, run.optimizer);
   if (!found) return "";
   const Progress& progress = found->progress;
+  if (progress.step < run.config.train.steps) report_changes(*found, identity);
   run.batches->seek(progress.position, found->folder);
   run.tokens_seen = progress.tokens_seen;
   run.report.first_step = progress.step + 1;
   run.damaged_checkpoints = found->damaged;
   return found->folder;
+}
+
+/// Finds out now, not at the first save, that checkpoints cannot be written.
+void check_room(const Run& run) {
+  const CheckpointSection& section = run.config.checkpoint;
+  if (section.folder.empty()) return;
+  checkpoint::require_room(section.folder, {.first = run.report.first_step,
+                                            .last = run.config.train.steps,
+                                            .sets_aside = !section.resume});
 }
 
 std::optional<float> validate(Run& run) {
@@ -270,6 +273,7 @@ TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
   Run run = set_up(config);
   TrainResult result;
   result.checkpoint = resume(run);
+  check_room(run);
   if (hooks.on_start) hooks.on_start(run.report);
   const std::int64_t steps = config.train.steps;
   if (run.report.first_step > steps) {

@@ -111,6 +111,21 @@ TEST(MetricsWriter, DropsALineThatACrashCutOff) {
   EXPECT_EQ(steps_in(path), "1 2 ");
 }
 
+TEST(MetricsWriter, KeepsOtherRunsOutWhileItLives) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  {
+    MetricsWriter writer(path, 1);
+    writer.write(report_of(1));
+    EXPECT_THROW(MetricsWriter(path, 1), Error);
+    writer.write(report_of(2));
+  }
+  EXPECT_EQ(steps_in(path), "1 2 ");
+  MetricsWriter(path, 3).write(report_of(3));
+  EXPECT_EQ(steps_in(path), "1 2 3 ");
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / ".m.lock"));
+}
+
 TEST(MetricsWriter, RefusesToReplaceOtherFiles) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("notes.txt", "dear diary\nsecond line\n");

@@ -151,6 +151,14 @@ TEST(RunConfig, RejectsValuesThatDoNotFitTogether) {
               HasSubstr("expected 0 without held-out text"));
 }
 
+TEST(RunConfig, RejectsAMetricsFileAmongTheCheckpoints) {
+  const std::string folder = "[checkpoint]\nfolder = \"c\"\n[output]\nmetrics = ";
+  EXPECT_THAT(error_of(folder + "\"c/step-000003\""), HasSubstr("outside the checkpoints"));
+  EXPECT_THAT(error_of(folder + "\"c/step-000003/m\""), HasSubstr("outside the checkpoints"));
+  EXPECT_EQ(error_of(folder + "\"c/metrics.jsonl\""), "no error");
+  EXPECT_EQ(error_of(folder + "\"step-000003\""), "no error");
+}
+
 TEST(RunConfig, RejectsValuesOutOfRange) {
   for (const char* line :
        {"[train]\nsteps = 0", "[train]\nglobal_batch = 99999999999", "[train]\nthreads = -1",

@@ -183,13 +183,71 @@ TEST_F(Trainer, RefusesACheckpointOfAnotherText) {
   EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
 }
 
+/// Whether a run is refused as bad input before it begins.
+bool is_refused_before_training(const RunConfig& config) {
+  bool has_begun = false;
+  TrainHooks hooks;
+  hooks.on_start = [&](const RunReport&) { has_begun = true; };
+  try {
+    static_cast<void>(train(config, hooks));
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::input && !has_begun;
+  }
+  return false;
+}
+
 TEST_F(Trainer, FindsAnUnusableCheckpointFolderBeforeTraining) {
   config_.checkpoint.folder = config_.data.text.front() + "/inside";
-  int steps = 0;
+  EXPECT_TRUE(is_refused_before_training(config_));
+}
+
+TEST_F(Trainer, FindsWhatIsInThePlaceOfACheckpointBeforeTraining) {
+  const std::filesystem::path folder = folder_.path() / "checkpoints";
+  config_.checkpoint.folder = folder.string();
+  std::filesystem::create_directories(folder / "step-000006" / "optimizer.safetensors");
+  static_cast<void>(folder_.file("checkpoints/step-000005", ""));
+  config_.checkpoint.resume = false;
+  EXPECT_TRUE(is_refused_before_training(config_)) << "a file is not set aside";
+  std::filesystem::remove(folder / "step-000005");
+  EXPECT_EQ(train_and_collect(config_).result.steps, 6);
+  EXPECT_TRUE(std::filesystem::exists(folder / "earlier-1" / "step-000006"));
+}
+
+TEST_F(Trainer, KeepsASecondRunOutOfItsCheckpointFolder) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
   TrainHooks hooks;
-  hooks.on_step = [&](const StepReport&) { ++steps; };
-  EXPECT_THROW(static_cast<void>(train(config_, hooks)), Error);
-  EXPECT_EQ(steps, 0);
+  bool is_refused = false;
+  hooks.on_step = [&](const StepReport& step) {
+    if (step.step == 1) is_refused = is_refused_before_training(config_);
+  };
+  static_cast<void>(train(config_, hooks));
+  EXPECT_TRUE(is_refused);
+  EXPECT_EQ(train_and_collect(config_).result.steps, 0) << "free again";
+}
+
+TEST_F(Trainer, SaysWhatHasChangedWhenItResumes) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 2;
+  static_cast<void>(train_and_collect(config_));
+  config_.train.steps = 3;
+  config_.train.seed = 5;
+  config_.train.global_batch = 4;
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(train_and_collect(config_).result.steps, 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("resumed with changes: train.global_batch was 8, is 4; train.steps "
+                             "was 2, is 3\n"));
+  EXPECT_THAT(log, HasSubstr("warning: ")) << "another order of the data";
+}
+
+TEST_F(Trainer, ResumesInALaterEpoch) {
+  config_.data.seq_len = 1500;  // fewer windows than a step takes
+  config_.train.global_batch = 4;
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 2;
+  static_cast<void>(train_and_collect(config_));
+  config_.train.steps = 3;
+  EXPECT_EQ(train_and_collect(config_).result.steps, 1);
 }
 
 TEST_F(Trainer, RefusesValidationTextShorterThanAWindow) {
