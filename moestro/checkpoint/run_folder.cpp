@@ -81,9 +81,10 @@ void prepare_run_folder(const fs::path& root) {
   if (!step_folders(root).empty()) return;
   const int foreign = count_foreign(root);
   if (foreign > 0) {
-    log_info("checkpoint.folder \"{}\" holds {} other file(s) or folder(s); checkpoints go beside "
-             "them",
-             root.string(), foreign);
+    log_info(
+        "checkpoint.folder \"{}\" holds {} other file(s) or folder(s); checkpoints go beside "
+        "them",
+        root.string(), foreign);
   }
 }
 
@@ -101,8 +102,8 @@ void require_room(const fs::path& root, const StepsToSave& steps) {
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
       const auto step = step_at(root, entry.path().filename().string());
       if (!step || *step < steps.first || *step > steps.last) continue;
-      const bool leaves = steps.sets_aside && fs::is_directory(entry.symlink_status()) &&
-                          !is_partial(entry.path());
+      const bool leaves =
+          steps.sets_aside && fs::is_directory(entry.symlink_status()) && !is_partial(entry.path());
       if (!leaves) require_replaceable_step(entry.path());
     }
   } catch (const fs::filesystem_error& error) {

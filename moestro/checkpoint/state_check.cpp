@@ -55,9 +55,9 @@ void check_position(const std::string& file, const Json& state, std::int64_t seq
   const Member at = member(file, position.value, "position.offset");
   const std::int64_t offset = count(at, 0);
   const Member stored = member(file, data.value, "data.windows");
-  const bool is_known = !stored.value.is_null();  // older versions did not write it
+  const bool is_known = !stored.value.is_null();   // older versions did not write it
   const std::int64_t passed = sequences - offset;  // in whole epochs
-  const std::int64_t windows = is_known     ? count(stored, 1)
+  const std::int64_t windows = is_known    ? count(stored, 1)
                                : epoch > 0 ? passed / epoch
                                            : std::numeric_limits<std::int64_t>::max();
   const bool agrees = passed >= 0 && offset < windows &&

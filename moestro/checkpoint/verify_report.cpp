@@ -19,11 +19,12 @@ constexpr std::string_view kRotaryBuffer = "rotary_emb.inv_freq";
 /// What multi-modal checkpoints of transformers call the parts beside the language model, at the
 /// root or below "model.".
 constexpr std::array<std::string_view, 17> kOtherParts = {
-    "visual.",          "vision_tower.",  "vision_model.",  "vision_encoder.",
-    "vision_embed_",    "vision_adapter", "embed_vision.",  "image_encoder.",
-    "image_newline",    "video_tower.",   "audio_tower.",   "audio_model.",
-    "audio_encoder.",   "embed_audio.",   "audio_projector.", "mm_projector.",
-    "multi_modal_projector."};
+    "visual.",         "vision_tower.",         "vision_model.",
+    "vision_encoder.", "vision_embed_",         "vision_adapter",
+    "embed_vision.",   "image_encoder.",        "image_newline",
+    "video_tower.",    "audio_tower.",          "audio_model.",
+    "audio_encoder.",  "embed_audio.",          "audio_projector.",
+    "mm_projector.",   "multi_modal_projector."};
 
 /// Places where a tensor is stored; more than one means that it is stored twice.
 int places(const HfFolder& folder, const model::ModelConfig& config,

@@ -21,7 +21,8 @@ std::string reason() {
 
 /// Whether the path still leads to the open file: the last holder may have removed it meanwhile.
 bool is_in_place(const std::filesystem::path& file, int fd) {
-  struct stat named {}, opened {};
+  struct stat named {
+  }, opened{};
   return ::stat(file.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 &&
          named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
@@ -61,7 +62,7 @@ FileLock::FileLock(FileLock&& other) noexcept
 
 FileLock::~FileLock() {
   if (fd_ < 0) return;
-  std::error_code ignored;  // a destructor has nobody to tell
+  std::error_code ignored;                  // a destructor has nobody to tell
   std::filesystem::remove(file_, ignored);  // first: who locks it now sees that it is gone
   ::close(fd_);
 }

@@ -37,8 +37,7 @@ class OneThread {
 /// So it may make some only where there is more room than that takes.
 void require_room_for_code() {
   constexpr std::size_t kRoom = std::size_t{32} << 20;  // bytes; a kernel takes less than one MiB
-  void* room =
-      ::mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* room = ::mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) throw std::bad_alloc();
   ::munmap(room, kRoom);
 }

@@ -46,8 +46,7 @@ class Team {
 
   void work(BlockRun& run, int threads) {
     hire(static_cast<std::size_t>(threads - 1));
-    const std::uint64_t others =
-        std::min(workers_.size(), static_cast<std::size_t>(threads - 1));
+    const std::uint64_t others = std::min(workers_.size(), static_cast<std::size_t>(threads - 1));
     run_ = &run;
     busy_.store(others, std::memory_order_relaxed);
     announce(others);

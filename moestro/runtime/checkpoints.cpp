@@ -70,9 +70,9 @@ void check_identity(const Json& stored, const DataIdentity& identity, const std:
 
 void check_position(const Progress& progress, std::int64_t windows, const std::string& where) {
   if (progress.position.offset < windows) return;
-  throw input_error(where,
-                    "expected a position in the {} windows of the data, got {}; the file is damaged",
-                    windows, progress.position.offset);
+  throw input_error(
+      where, "expected a position in the {} windows of the data, got {}; the file is damaged",
+      windows, progress.position.offset);
 }
 
 void check_model(const model::HfConfig& stored, const LoadedModel& model,
@@ -228,9 +228,10 @@ void report_changes(const Resumption& from, const RunIdentity& identity) {
   }
   if (!changes.empty()) log_info("{}: resumed with changes: {}", from.folder, join(changes, "; "));
   if (from.seed == identity.data.seed) return;
-  log_warning("{}: train.seed was {}, is {}: the data come in another order; in this epoch some "
-              "sequences come twice and others not at all",
-              from.folder, from.seed, identity.data.seed);
+  log_warning(
+      "{}: train.seed was {}, is {}: the data come in another order; in this epoch some "
+      "sequences come twice and others not at all",
+      from.folder, from.seed, identity.data.seed);
 }
 
 }  // namespace moestro::runtime

@@ -44,14 +44,16 @@ std::string unusable_parameter(const Optimizer& optimizer) {
 std::string likely_cause(const Optimizer& optimizer, std::int64_t step) {
   const std::string parameter = unusable_parameter(optimizer);
   if (step > 1) {
-    return fmt::format("{}lower optimizer.lr or raise optimizer.warmup_steps, and go on from a "
-                       "checkpoint of an earlier step",
-                       parameter.empty() ? "" : fmt::format("{} is not finite; ", parameter));
+    return fmt::format(
+        "{}lower optimizer.lr or raise optimizer.warmup_steps, and go on from a "
+        "checkpoint of an earlier step",
+        parameter.empty() ? "" : fmt::format("{} is not finite; ", parameter));
   }
   if (!parameter.empty()) {
-    return fmt::format("no update has been made, and {} is not finite from the start; check the "
-                       "weights of model.load, or initializer_range in config.json",
-                       parameter);
+    return fmt::format(
+        "no update has been made, and {} is not finite from the start; check the "
+        "weights of model.load, or initializer_range in config.json",
+        parameter);
   }
   return "no update has been made; check initializer_range and the multipliers in config.json, the "
          "weights of model.load and the coefficients of [balance]";
@@ -59,9 +61,10 @@ std::string likely_cause(const Optimizer& optimizer, std::int64_t step) {
 
 void require_finite(const Optimizer& optimizer, std::int64_t step, double loss, double norm) {
   if (std::isfinite(loss) && std::isfinite(norm)) return;
-  throw input_error(fmt::format("step {}", step),
-                    "expected a finite loss and gradient norm, got loss {} and gradient norm {}; {}",
-                    number_text(loss), number_text(norm), likely_cause(optimizer, step));
+  throw input_error(
+      fmt::format("step {}", step),
+      "expected a finite loss and gradient norm, got loss {} and gradient norm {}; {}",
+      number_text(loss), number_text(norm), likely_cause(optimizer, step));
 }
 
 kernels::bf16* rounded_copy(const layers::Parameter& parameter) {

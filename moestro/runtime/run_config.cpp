@@ -101,19 +101,19 @@ FieldSection balance_section(BalanceSection& balance) {
 }
 
 FieldSection parallel_section(ParallelSection& parallel) {
-  return {
-      "parallel",
-      "How many workers share the model: one. Values that need several are refused.",
-      {{"layout", layout_choice(parallel.layout),
-        "attention and experts on the same ranks (`colocated`) or apart, which is refused"},
-       {"pp", &parallel.pp, "pipeline stages; 1, other values are refused", at_least(1)},
-       {"chunks", &parallel.chunks, "pipeline chunks per worker; 1, other values are refused",
-        at_least(1)},
-       {"dp", &parallel.dp, "data-parallel ranks; 1, other values are refused", at_least(1)},
-       {"ep", &parallel.ep, "expert-parallel ranks; 1, other values are refused", at_least(1)},
-       {"schedule", pipeline_schedule_choice(parallel.schedule),
-        "order of a pipeline's work; all are the same with one stage"},
-       {"all_to_all", &parallel.all_to_all, "how tokens travel between ranks; `auto`, other values are refused"}}};
+  return {"parallel",
+          "How many workers share the model: one. Values that need several are refused.",
+          {{"layout", layout_choice(parallel.layout),
+            "attention and experts on the same ranks (`colocated`) or apart, which is refused"},
+           {"pp", &parallel.pp, "pipeline stages; 1, other values are refused", at_least(1)},
+           {"chunks", &parallel.chunks, "pipeline chunks per worker; 1, other values are refused",
+            at_least(1)},
+           {"dp", &parallel.dp, "data-parallel ranks; 1, other values are refused", at_least(1)},
+           {"ep", &parallel.ep, "expert-parallel ranks; 1, other values are refused", at_least(1)},
+           {"schedule", pipeline_schedule_choice(parallel.schedule),
+            "order of a pipeline's work; all are the same with one stage"},
+           {"all_to_all", &parallel.all_to_all,
+            "how tokens travel between ranks; `auto`, other values are refused"}}};
 }
 
 FieldSection checkpoint_section(CheckpointSection& checkpoint) {
@@ -127,14 +127,15 @@ FieldSection checkpoint_section(CheckpointSection& checkpoint) {
 }
 
 FieldSection output_section(OutputSection& output) {
-  return {"output",
-          "What else is written.",
-          {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
-           {"trace", path(output.trace), "timeline of the run; empty (none), other values are refused"},
-           {"sample_prompt", &output.sample_prompt,
-            "text to continue after training; empty: no sample"},
-           {"sample_tokens", &output.sample_tokens, "length of that continuation",
-            between(0, kMaxSampleTokens)}}};
+  return {
+      "output",
+      "What else is written.",
+      {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
+       {"trace", path(output.trace), "timeline of the run; empty (none), other values are refused"},
+       {"sample_prompt", &output.sample_prompt,
+        "text to continue after training; empty: no sample"},
+       {"sample_tokens", &output.sample_tokens, "length of that continuation",
+        between(0, kMaxSampleTokens)}}};
 }
 
 Fields fields(RunConfig& config) {

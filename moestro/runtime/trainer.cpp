@@ -136,9 +136,8 @@ Run set_up(const RunConfig& config) {
     run.lock.emplace(checkpoint::lock_run_folder(config.checkpoint.folder));
   }
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
-  run.model = load_model(config.model, [&](const model::ModelConfig& model) {
-    check_balance(config.balance, model);
-  });
+  run.model = load_model(
+      config.model, [&](const model::ModelConfig& model) { check_balance(config.balance, model); });
   warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
   run.data = load_training_data(config.data, decoder.config.vocab);

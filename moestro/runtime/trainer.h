@@ -59,9 +59,9 @@ struct TrainResult {
   std::int64_t steps = 0;           // done in this run
   std::optional<float> final_loss;  // of the last of them
   std::optional<float> validation_loss;
-  bool interrupted = false;  // by `stop`
-  std::string checkpoint;    // folder of the last checkpoint, empty if none
-  std::string sample;        // generated text, empty if not asked for
+  bool interrupted = false;              // by `stop`
+  std::string checkpoint;                // folder of the last checkpoint, empty if none
+  std::string sample;                    // generated text, empty if not asked for
   std::optional<double> peak_rss_bytes;  // absent: not a step was done, or the system does not say
 };
 

@@ -114,8 +114,8 @@ TEST(VerifyComplete, ToleratesMtpLayersAndRedundantCopies) {
 TEST(VerifyComplete, IgnoresWhatIsBesideTheLanguageModel) {
   auto tensors = all_tensors();
   for (const char* name :
-       {"model.visual.blocks.0.attn.qkv.weight", "visual.patch_embed.proj.bias",
-        "vision_tower.x", "model.vision_tower.x", "vision_model.x", "multi_modal_projector.x",
+       {"model.visual.blocks.0.attn.qkv.weight", "visual.patch_embed.proj.bias", "vision_tower.x",
+        "model.vision_tower.x", "vision_model.x", "multi_modal_projector.x",
         "model.multi_modal_projector.linear_1.weight", "audio_tower.x", "model.image_newline"}) {
     tensors.push_back({name, Dtype::u8, {2}});
   }

@@ -144,11 +144,11 @@ TEST_F(Checkpoints, OneThatNamesAnotherStepIsDamaged) {
 TEST_F(Checkpoints, OneWhoseStateCannotBeIsDamaged) {
   const fs::path file = root_ / "step-000004" / "trainer.json";
   const Json sound = read_json_file(file.string());
-  for (const char* patch : {R"({"position":{"offset":99999999999}})", R"({"data":null})",
-                            R"({"position":null})", R"({"data":{"seed":-1}})",
-                            R"({"tokens_seen":-9})", R"({"settings":0})",
-                            // What only the data themselves show: older versions lack the windows.
-                            R"({"data":{"windows":null},"tokens_seen":99,"position":{"offset":99}})"}) {
+  for (const char* patch :
+       {R"({"position":{"offset":99999999999}})", R"({"data":null})", R"({"position":null})",
+        R"({"data":{"seed":-1}})", R"({"tokens_seen":-9})", R"({"settings":0})",
+        // What only the data themselves show: older versions lack the windows.
+        R"({"data":{"windows":null},"tokens_seen":99,"position":{"offset":99}})"}) {
     SCOPED_TRACE(patch);
     Json state = sound;
     state.merge_patch(Json::parse(patch));
