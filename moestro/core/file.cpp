@@ -7,7 +7,6 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
@@ -37,15 +36,20 @@ class Descriptor {
   int fd_;
 };
 
+/// A file that somebody named and that cannot be opened is theirs to fix.
+Error cannot_open(const std::filesystem::path& path, const std::string& why) {
+  return input_error(path.string(),
+                     "expected a file that can be read, but opening it fails: {}; check its "
+                     "permissions, or name another",
+                     why);
+}
+
 void require_regular_file(const std::filesystem::path& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
-  if (status.type() == std::filesystem::file_type::none) {  // it may be there or not
-    throw input_error(path.string(),
-                      "expected a file that can be read, got: {}; correct the path "
-                      "or its permissions",
-                      code.message());
-  }
+  const bool is_absent =
+      code == std::errc::no_such_file_or_directory || code == std::errc::not_a_directory || !code;
+  if (!std::filesystem::exists(status) && !is_absent) throw cannot_open(path, code.message());
   if (!std::filesystem::exists(status)) {
     throw input_error(path.string(), "expected a file, but there is none; check the path");
   }
@@ -57,40 +61,34 @@ void require_regular_file(const std::filesystem::path& path) {
   }
 }
 
-/// Why a file that is there does not open, as errno has it: whoever named it can mend that.
-Error cannot_open(const std::filesystem::path& path) {
-  const int code = errno;
-  const bool is_forbidden = code == EACCES || code == EPERM;
-  return input_error(path.string(), "expected a file that can be read, got: {}; {}",
-                     std::generic_category().message(code),
-                     is_forbidden ? "correct its permissions" : "name another");
-}
-
 }  // namespace
 
 std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
   require_regular_file(path);
-  std::ifstream stream(path, std::ios::binary);
-  if (!stream) throw cannot_open(path);
+  const Descriptor file(path, O_RDONLY);
+  if (!file.is_open()) throw cannot_open(path, reason());
   std::string bytes;
-  for (std::string block(std::size_t{1} << 16, '\0'); stream;) {
-    stream.read(block.data(), static_cast<std::streamsize>(block.size()));
-    bytes.append(block, 0, static_cast<std::size_t>(stream.gcount()));
-    if (bytes.size() > max_bytes) {
+  constexpr std::size_t kChunk = std::size_t{1} << 18;  // bytes; pipes do not say how much comes
+  for (std::size_t size = 0;;) {
+    bytes.resize(size + kChunk);
+    const ssize_t n = ::read(file.get(), bytes.data() + size, kChunk);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) throw io_error(path.string(), "cannot read: {}", reason());
+    size += static_cast<std::size_t>(n);
+    bytes.resize(size);
+    if (n == 0) return bytes;
+    if (size > max_bytes) {
       throw input_error(path.string(),
-                        "expected a file of at most {} bytes, got a larger one; "
-                        "name another file",
+                        "expected a file of at most {} bytes, got a larger one; name another file",
                         max_bytes);
     }
   }
-  if (stream.bad()) throw io_error(path.string(), "cannot read: {}", reason());
-  return bytes;
 }
 
 void require_readable(const std::filesystem::path& path) {
   require_regular_file(path);
   const Descriptor file(path, O_RDONLY);
-  if (!file.is_open()) throw cannot_open(path);
+  if (!file.is_open()) throw cannot_open(path, reason());
 }
 
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes) {
@@ -191,7 +189,7 @@ void AppendedFile::append(std::string_view bytes) {
 MappedFile::MappedFile(const std::filesystem::path& path) {
   require_regular_file(path);
   const Descriptor file(path, O_RDONLY);
-  if (!file.is_open()) throw cannot_open(path);
+  if (!file.is_open()) throw cannot_open(path, reason());
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw io_error(path.string(), "cannot stat: {}", reason());
   const auto size = static_cast<std::size_t>(info.st_size);

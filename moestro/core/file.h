@@ -10,7 +10,7 @@
 namespace moestro {
 
 /// The whole file. Errors: input, if it does not exist, is a folder, cannot be opened or has more
-/// than `max_bytes`; io, if reading fails.
+/// than `max_bytes`; io, if reading it fails.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path,
                                     std::size_t max_bytes = std::string::npos);
 
