@@ -1,52 +1,49 @@
 #include "moestro/cli/interrupt.h"
 
-#include <unistd.h>
+#include <fmt/core.h>
 
-#include <csignal>
-#include <string_view>
+#include <ctime>
+
+#include "moestro/cli/options.h"
 
 namespace moestro::cli {
 namespace {
 
-// A signal handler can reach nothing but globals.
-// NOLINTBEGIN(cppcoreguidelines-avoid-non-const-global-variables)
-std::atomic<bool> g_stop{false};
-std::atomic<bool> g_saves{false};
-// NOLINTEND(cppcoreguidelines-avoid-non-const-global-variables)
-static_assert(std::atomic<bool>::is_always_lock_free, "signal handlers need lock-free atomics");
-
-void restore_defaults() {
-  std::signal(SIGINT, SIG_DFL);
-  std::signal(SIGTERM, SIG_DFL);
-}
-
-/// Calls only what POSIX allows in a handler: write, signal, lock-free atomics.
-extern "C" void on_signal(int /*signal*/) {
-  constexpr std::string_view kSaving =
-      "\ninterrupted: finishing this step and saving; once more aborts at once\n";
-  constexpr std::string_view kStopping =
-      "\ninterrupted: finishing this step; once more aborts at once\n";
-  g_stop = true;
-  const std::string_view message = g_saves ? kSaving : kStopping;
-  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, message.data(), message.size());
-  restore_defaults();
+/// What the signal does without us: it ends the process.
+void end_process(int signal) {
+  std::signal(signal, SIG_DFL);
+  sigset_t only{};
+  sigemptyset(&only);
+  sigaddset(&only, signal);
+  pthread_sigmask(SIG_UNBLOCK, &only, nullptr);
+  std::raise(signal);
 }
 
 }  // namespace
 
-InterruptGuard::InterruptGuard(bool saves) {
-  g_stop = false;
-  g_saves = saves;
-  std::signal(SIGINT, on_signal);
-  std::signal(SIGTERM, on_signal);
+InterruptGuard::InterruptGuard(bool saves) : saves_(saves) {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGINT);
+  sigaddset(&signals_, SIGTERM);
+  pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
+  waiter_ = std::jthread([this](const std::stop_token& done) { wait(done); });
 }
 
 InterruptGuard::~InterruptGuard() {
-  restore_defaults();
+  waiter_.request_stop();
+  waiter_.join();
+  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
-const std::atomic<bool>& InterruptGuard::stop() const {
-  return g_stop;
+void InterruptGuard::wait(const std::stop_token& done) {
+  constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 20'000'000};
+  while (!done.stop_requested()) {
+    const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
+    if (signal < 0) continue;
+    if (stop_.exchange(true)) end_process(signal);
+    print_error(fmt::format("\ninterrupted: finishing this step{}; once more aborts at once\n",
+                            saves_ ? " and saving" : ""));
+  }
 }
 
 }  // namespace moestro::cli

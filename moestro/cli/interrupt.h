@@ -3,10 +3,15 @@
 // the process at once.
 
 #include <atomic>
+#include <csignal>
+#include <thread>
 
 namespace moestro::cli {
 
-/// Catches SIGINT and SIGTERM while it lives; one at a time.
+/// Takes SIGINT and SIGTERM while it lives; one at a time. Create it before any thread: a thread of
+/// its own waits for the signals, which all later ones leave to it. No handler runs, because
+/// oneDNN's generated code uses the stack pointer for something else, and a handler that came in
+/// there would write anywhere.
 class InterruptGuard {
  public:
   /// `saves`: whether a checkpoint will be written, for the message.
@@ -16,7 +21,15 @@ class InterruptGuard {
   ~InterruptGuard();
 
   /// Set by the first signal.
-  [[nodiscard]] const std::atomic<bool>& stop() const;
+  [[nodiscard]] const std::atomic<bool>& stop() const { return stop_; }
+
+ private:
+  void wait(const std::stop_token& done);
+
+  bool saves_;
+  std::atomic<bool> stop_{false};
+  sigset_t signals_{}, mask_before_{};
+  std::jthread waiter_;
 };
 
 }  // namespace moestro::cli

@@ -2,18 +2,32 @@
 
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
+#include <chrono>
 #include <csignal>
 #include <string>
+#include <thread>
 
 namespace moestro::cli {
 namespace {
 
-std::string message_of_first_signal(int signal, bool saves) {
-  const InterruptGuard guard(saves);
-  testing::internal::CaptureStderr();
-  EXPECT_FALSE(guard.stop());
-  EXPECT_EQ(std::raise(signal), 0);
+/// Sends the signal to the process and waits until the guard has it.
+void interrupt(const InterruptGuard& guard, int signal) {
+  EXPECT_EQ(::kill(::getpid(), signal), 0);
+  for (int i = 0; i < 1000 && !guard.stop(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
   EXPECT_TRUE(guard.stop());
+}
+
+std::string message_of_first_signal(int signal, bool saves) {
+  testing::internal::CaptureStderr();
+  {
+    const InterruptGuard guard(saves);
+    EXPECT_FALSE(guard.stop());
+    interrupt(guard, signal);
+  }
   return testing::internal::GetCapturedStderr();
 }
 
@@ -28,13 +42,31 @@ TEST(Interrupt, StartsClearEachTime) {
   EXPECT_FALSE(guard.stop());
 }
 
+/// A thread that is not in a state to run a handler: generated code may hold anything in the stack
+/// pointer.
+TEST(Interrupt, OtherThreadsAreLeftAlone) {
+  const InterruptGuard guard(true);
+  sigset_t blocked{};
+  std::thread([&] { pthread_sigmask(SIG_BLOCK, nullptr, &blocked); }).join();
+  EXPECT_EQ(sigismember(&blocked, SIGINT), 1);
+  EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
+}
+
+TEST(Interrupt, RestoresTheMask) {
+  static_cast<void>(message_of_first_signal(SIGINT, true));
+  sigset_t blocked{};
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  EXPECT_EQ(sigismember(&blocked, SIGINT), 0);
+}
+
 TEST(InterruptDeathTest, SecondSignalEndsTheProcess) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
         const InterruptGuard guard(true);
-        std::raise(SIGINT);
-        std::raise(SIGINT);
+        interrupt(guard, SIGINT);
+        interrupt(guard, SIGINT);
+        std::this_thread::sleep_for(std::chrono::seconds(10));
       },
       testing::KilledBySignal(SIGINT), "finishing this step");
 }
