@@ -27,12 +27,12 @@ MODEL = """
 import sys, torch
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 from safetensors.torch import save_file
-folder, seq, experts, sequences = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+folder, (seq, experts, sequences, top_k) = sys.argv[1], map(int, sys.argv[2:])
 torch.manual_seed(0)
 config = Qwen3MoeConfig(
     vocab_size=8192, hidden_size=512, intermediate_size=512, moe_intermediate_size=512,
     num_hidden_layers=4, num_attention_heads=8, num_key_value_heads=4, head_dim=64,
-    num_experts=experts, num_experts_per_tok=2, norm_topk_prob=True, max_position_embeddings=16384,
+    num_experts=experts, num_experts_per_tok=top_k, norm_topk_prob=True, max_position_embeddings=16384,
     tie_word_embeddings=False, decoder_sparse_step=1, mlp_only_layers=[])
 Qwen3MoeForCausalLM(config).save_pretrained(folder)
 save_file({"tokens": torch.randint(0, 8192, (sequences, seq + 1))}, folder + "/batch.safetensors")
@@ -48,12 +48,12 @@ def set_up():
         subprocess.run([VENV / "bin/pip", "install", "-q", *PACKAGES], check=True)
 
 
-def make_model(seq=512, experts=16, sequences=8):
-    folder = WORK / f"s{seq}-e{experts}-b{sequences}"
+def make_model(seq=512, experts=16, sequences=8, top_k=2):
+    folder = WORK / f"s{seq}-e{experts}-b{sequences}-k{top_k}"
     if not (folder / "batch.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
         subprocess.run([VENV / "bin/python", "-c", MODEL, folder, str(seq), str(experts),
-                        str(sequences)], check=True, capture_output=True)
+                        str(sequences), str(top_k)], check=True, capture_output=True)
     return folder
 
 
@@ -151,15 +151,18 @@ def comparison_rows(dtype, threads, rounds, steps):
 
 
 def scaling_rows(threads, steps):
-    """Cost per token at fixed tokens and experts chosen: S = 512 … 8192, E = 8 … 128."""
+    """Cost per token while one of length, experts, experts chosen and tokens a step changes."""
     lines = []
-    for seq, experts in [(512, 16), (1024, 16), (2048, 16), (4096, 16), (8192, 16),
-                         (512, 8), (512, 32), (512, 64), (512, 128)]:
-        folder = make_model(seq, experts, 8192 // seq)
+    for seq, experts, top_k, tokens in [
+            (512, 16, 2, 8192), (1024, 16, 2, 8192), (2048, 16, 2, 8192), (4096, 16, 2, 8192),
+            (8192, 16, 2, 8192), (512, 8, 2, 8192), (512, 32, 2, 8192), (512, 64, 2, 8192),
+            (512, 128, 2, 8192), (512, 16, 1, 8192), (512, 16, 4, 8192), (512, 16, 8, 8192),
+            (512, 16, 2, 2048), (512, 16, 2, 4096), (512, 16, 2, 16384)]:
+        folder = make_model(seq, experts, tokens // seq, top_k)
         result = ours(folder, "f32", threads, steps)
-        rate = 8192 / statistics.median(result["step_seconds"][WARM_UP:])
-        lines.append(f"| {seq} | {experts} | {rate:.0f} | {result['flops_per_token'] / 1e6:.1f} | "
-                     f"{share_of_peak([result]):.0%} | "
+        rate = tokens / statistics.median(result["step_seconds"][WARM_UP:])
+        lines.append(f"| {seq} | {experts} | {top_k} | {tokens} | {rate:.0f} | "
+                     f"{result['flops_per_token'] / 1e6:.1f} | {share_of_peak([result]):.0%} | "
                      f"{result['peak_above_static_bytes'] / 2**20:.0f} |")
     return lines
 
@@ -187,8 +190,9 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     print("\n".join(facts))
     if not args.no_scaling:
-        print("\n| S | E | tokens/s | MFLOP/token | of GEMM peak | peak above static, MiB |")
-        print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+        print("\n| S | E | top-k | tokens a step | tokens/s | MFLOP/token | of GEMM peak | "
+              "peak above static, MiB |")
+        print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
         print("\n".join(scaling_rows(max(args.threads), 4)))
 
 
