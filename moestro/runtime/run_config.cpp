@@ -13,6 +13,7 @@ constexpr double kMaxSteps = 1e9;
 constexpr double kMaxSequences = 65536;
 constexpr double kMaxSeqLen = 1048576;
 constexpr double kMaxThreads = 1024;
+constexpr std::int64_t kMaxValidationBatches = 1'000'000;  // times global_batch fits 64 bits
 constexpr double kMaxSampleTokens = 1e6;
 // Arithmetic is f32: beyond these, weights turn into infinities some steps later, and the error
 // then could only guess at what was wrong.
@@ -66,7 +67,8 @@ FieldSection train_section(TrainSection& train) {
            {"validate_every", &train.validate_every,
             "steps between validations; 0: only at the end", at_least(0)},
            {"validation_batches", &train.validation_batches,
-            "at most this many global batches of held-out sequences per validation", at_least(1)}}};
+            "at most this many global batches of held-out sequences per validation",
+            between(1, kMaxValidationBatches)}}};
 }
 
 FieldSection optimizer_section(OptimizerSection& optimizer) {

@@ -37,7 +37,8 @@ struct VerifyOptions {
 
 /// Tolerances of verify_against in f32 (bf16 is reported, with bf16's own tolerance).
 struct VerifyTolerance {
-  double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3;
+  double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3,
+         steps_grad_norm = 1e-2;
 };
 
 /// Errors: input, if the folder lacks a file or a tensor, or a shape disagrees.

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "moestro/core/error.h"
+#include "moestro/core/json.h"
 #include "moestro/kernels/gemm.h"
 #include "tests/core/temporary_folder.h"
 
@@ -61,12 +63,26 @@ TEST(Verify, NamesAMissingFile) {
   EXPECT_THROW(static_cast<void>(verify_against(folder.path(), {})), Error);
 }
 
-TEST_P(Golden, NoticesAWrongWeight) {
-  const test::TemporaryFolder folder;
+/// All but steps.json.
+void copy_reference(const std::filesystem::path& from, const std::filesystem::path& to) {
   for (const char* file :
        {"config.json", "model.safetensors", "inputs.safetensors", "expected.safetensors"}) {
-    std::filesystem::copy(kGolden / GetParam() / file, folder.path() / file);
+    std::filesystem::copy(from / file, to / file);
   }
+}
+
+TEST_P(Golden, NoticesAWrongGradientNorm) {
+  const test::TemporaryFolder folder;
+  copy_reference(kGolden / GetParam(), folder.path());
+  Json steps = read_json_file(kGolden / GetParam() / "steps.json");
+  steps["grad_norms"][3] = steps["grad_norms"][3].get<double>() * 1.03;
+  std::ofstream(folder.path() / "steps.json") << steps.dump();
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+}
+
+TEST_P(Golden, NoticesAWrongWeight) {
+  const test::TemporaryFolder folder;
+  copy_reference(kGolden / GetParam(), folder.path());
   // Flip the sign of the last stored value.
   std::fstream model(folder.path() / "model.safetensors",
                      std::ios::in | std::ios::out | std::ios::binary);
