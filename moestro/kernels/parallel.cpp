@@ -19,7 +19,7 @@ ThreadState& state() {
   return value;
 }
 
-int available_cores() {
+int count_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;  // more than 1024 cores
@@ -33,9 +33,13 @@ void set_num_threads(int threads) {
 }
 
 int num_threads() {
-  static const int cores = available_cores();
   const int threads = state().threads;
-  return threads > 0 ? threads : cores;
+  return threads > 0 ? threads : available_cores();
+}
+
+int available_cores() {
+  static const int cores = count_cores();
+  return cores;
 }
 
 namespace internal {

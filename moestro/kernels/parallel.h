@@ -13,6 +13,8 @@ namespace moestro::kernels {
 /// may run on, which is the default.
 void set_num_threads(int threads);
 [[nodiscard]] int num_threads();
+/// Cores the process may run on.
+[[nodiscard]] int available_cores();
 
 namespace internal {
 using RangeFunction = void (*)(void* context, std::int64_t begin, std::int64_t end);

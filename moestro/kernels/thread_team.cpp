@@ -33,6 +33,41 @@ std::uint64_t wait_for_change(const std::atomic<std::uint64_t>& value, std::uint
   return value.load(std::memory_order_acquire);
 }
 
+/// Which run is open, and how many workers are inside it: one word, so that a worker that wakes
+/// late can neither enter a run that is over nor mix up two.
+class Door {
+ public:
+  void open(std::uint64_t run) { word_.store(run * kOneRun + kOpen, std::memory_order_release); }
+
+  /// False: that run is over.
+  bool enter(std::uint64_t run) {
+    std::uint64_t word = word_.load(std::memory_order_relaxed);
+    do {
+      if (word / kOneRun != run || (word & kOpen) == 0) return false;
+    } while (!word_.compare_exchange_weak(word, word + 1, std::memory_order_acquire,
+                                          std::memory_order_relaxed));
+    return true;
+  }
+
+  void leave() {
+    const std::uint64_t before = word_.fetch_sub(1, std::memory_order_acq_rel);
+    if ((before & kOpen) == 0 && (before & kInside) == 1) word_.notify_one();
+  }
+
+  /// Lets nobody in any more and waits until all have left.
+  void close() {
+    std::uint64_t word = word_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen;
+    while ((word & kInside) != 0) word = wait_for_change(word_, word);
+  }
+
+ private:
+  static constexpr std::uint64_t kOneRun = 1U << 17;
+  static constexpr std::uint64_t kOpen = 1U << 16;
+  static constexpr std::uint64_t kInside = kOpen - 1;
+
+  std::atomic<std::uint64_t> word_{0};
+};
+
 class Team {
  public:
   Team() = default;
@@ -46,19 +81,16 @@ class Team {
 
   void work(BlockRun& run, int threads) {
     hire(static_cast<std::size_t>(threads - 1));
-    const std::uint64_t others = std::min(workers_.size(), static_cast<std::size_t>(threads - 1));
     run_ = &run;
-    busy_.store(others, std::memory_order_relaxed);
-    announce(others);
+    announce(std::min(workers_.size(), static_cast<std::size_t>(threads - 1)));
     run.work();
-    for (std::uint64_t left = busy_.load(std::memory_order_acquire); left != 0;) {
-      left = wait_for_change(busy_, left);
-    }
+    // No block is left to begin, so whoever has not come yet is not waited for: on a busy machine
+    // a worker may get its core only after many times the length of this run.
+    door_.close();
   }
 
  private:
-  // A call is a count in the upper bits and the number of workers it is for in the lower, in one
-  // word: a worker that wakes late cannot mix up two calls.
+  // A call is a count in the upper bits and the number of workers it is for in the lower.
   static constexpr std::uint64_t kOneCall = 1U << 16;
 
   /// So many workers, or as many as the system gives: no result depends on their number.
@@ -74,8 +106,9 @@ class Team {
   }
 
   void announce(std::uint64_t others) {
-    const std::uint64_t count = call_.load(std::memory_order_relaxed) / kOneCall + 1;
-    call_.store(count * kOneCall + others, std::memory_order_release);
+    const std::uint64_t run = call_.load(std::memory_order_relaxed) / kOneCall + 1;
+    door_.open(run);
+    call_.store(run * kOneCall + others, std::memory_order_release);
     call_.notify_all();
   }
 
@@ -83,15 +116,14 @@ class Team {
     for (;;) {
       seen = wait_for_change(call_, seen);
       if (stops_) return;
-      if (index >= seen % kOneCall) continue;
+      if (index >= seen % kOneCall || !door_.enter(seen / kOneCall)) continue;
       run_->work();
-      // Only the last one to finish wakes the caller.
-      if (busy_.fetch_sub(1, std::memory_order_acq_rel) == 1) busy_.notify_one();
+      door_.leave();
     }
   }
 
   std::atomic<std::uint64_t> call_{0};
-  std::atomic<std::uint64_t> busy_{0};
+  Door door_;
   std::atomic<bool> stops_{false};
   BlockRun* run_ = nullptr;  // of the present call
   std::vector<std::thread> workers_;

@@ -12,6 +12,11 @@ namespace moestro::runtime {
 Compute set_up_compute(Dtype wanted, int threads) {
   layers::set_up_torch();
   if (threads > 0) kernels::set_num_threads(threads);
+  if (threads > kernels::available_cores()) {
+    log_warning(
+        "train.threads = {} is more than the {} cores this process may use; 0 takes them all",
+        threads, kernels::available_cores());
+  }
   Compute compute;
   compute.threads = kernels::num_threads();
   // Our kernels bring their own threads. ATen's, of OpenMP, would spin between its few small

@@ -59,6 +59,21 @@ TEST(ParallelFor, ExceptionOfABodyReachesTheCaller) {
   }
 }
 
+TEST(ParallelFor, WorkersThatComeLateNeitherStopNorRepeatAnything) {
+  // Far more workers than cores and next to no work: most of them come when a run is over.
+  constexpr int kRuns = 3000;
+  with_threads(8, [] {
+    std::int64_t wrong = 0;
+    for (int run = 0; run < kRuns; ++run) {
+      const std::int64_t blocks = 2 + run % 9;
+      std::atomic<std::int64_t> visits = 0;
+      parallel_for(blocks, 1, [&](std::int64_t begin, std::int64_t) { visits += 1 + begin * 100; });
+      wrong += visits != blocks + 50 * blocks * (blocks - 1) ? 1 : 0;
+    }
+    EXPECT_EQ(wrong, 0);
+  });
+}
+
 TEST(NumThreads, BelongsToTheCallingThreadAndZeroMeansAllCores) {
   const int cores = num_threads();
   EXPECT_GE(cores, 1);
