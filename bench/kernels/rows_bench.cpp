@@ -216,8 +216,8 @@ void combine(benchmark::State& state) {
   run(
       state, bytes_of(rows) + bytes_of(out), 1e-6,
       [&] {
-        combine_rows(kTokens, kHidden, kTopK, rows.data(), r.row_of_slot.data(), r.weight.data(),
-                     out.data(), false);
+        combine_rows<T, float>(kTokens, kHidden, kTopK, rows.data(), r.row_of_slot.data(),
+                               r.weight.data(), nullptr, out.data());
       },
       [&] {
         const double expected = entry(r.weight, 0) * entry(rows, r.row_of_slot[0] * kHidden) +

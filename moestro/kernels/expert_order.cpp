@@ -21,8 +21,8 @@ struct Combine {
   const T* rows;
   const std::int64_t* row_of_slot;
   const float* weight;
+  const Out* base;
   Out* out;
-  bool accumulate;
 };
 
 /// Columns [begin, end) of token t's sum.
@@ -32,9 +32,10 @@ template <class T, class Out>
   float sum[kColumnsAtOnce];
   const std::int64_t columns = end - begin;
   Out* out = c.out + t * c.width + begin;
-  if (c.accumulate) {
+  if (c.base != nullptr) {
+    const Out* base = c.base + t * c.width + begin;
 #pragma omp simd
-    for (std::int64_t i = 0; i < columns; ++i) sum[i] = to_float(out[i]);
+    for (std::int64_t i = 0; i < columns; ++i) sum[i] = to_float(base[i]);
   } else {
     std::fill_n(sum, columns, 0.0F);
   }
@@ -109,8 +110,8 @@ void gather_rows(std::int64_t slots, std::int64_t width, std::int64_t top_k, con
 
 template <class T, class Out>
 void combine_rows(std::int64_t tokens, std::int64_t width, std::int64_t top_k, const T* rows,
-                  const std::int64_t* row_of_slot, const float* weight, Out* out, bool accumulate) {
-  const Combine<T, Out> combine{width, top_k, rows, row_of_slot, weight, out, accumulate};
+                  const std::int64_t* row_of_slot, const float* weight, const Out* base, Out* out) {
+  const Combine<T, Out> combine{width, top_k, rows, row_of_slot, weight, base, out};
   parallel_for(tokens, kRowsPerBlock,
                [&](std::int64_t begin, std::int64_t end) { combine_tokens(combine, begin, end); });
 }
@@ -120,12 +121,12 @@ template void gather_rows(std::int64_t, std::int64_t, std::int64_t, const float*
 template void gather_rows(std::int64_t, std::int64_t, std::int64_t, const bf16*,
                           const std::int64_t*, bf16*);
 template void combine_rows(std::int64_t, std::int64_t, std::int64_t, const float*,
-                           const std::int64_t*, const float*, float*, bool);
+                           const std::int64_t*, const float*, const float*, float*);
 template void combine_rows(std::int64_t, std::int64_t, std::int64_t, const bf16*,
-                           const std::int64_t*, const float*, float*, bool);
+                           const std::int64_t*, const float*, const float*, float*);
 template void combine_rows(std::int64_t, std::int64_t, std::int64_t, const float*,
-                           const std::int64_t*, const float*, bf16*, bool);
+                           const std::int64_t*, const float*, const bf16*, bf16*);
 template void combine_rows(std::int64_t, std::int64_t, std::int64_t, const bf16*,
-                           const std::int64_t*, const float*, bf16*, bool);
+                           const std::int64_t*, const float*, const bf16*, bf16*);
 
 }  // namespace moestro::kernels

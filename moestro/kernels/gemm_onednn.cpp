@@ -209,27 +209,27 @@ std::size_t packed_bytes(std::int64_t k, std::int64_t n, ElementType type) {
 }
 
 template <class T>
-void pack_right(const Matrix<const T>& b, std::byte* packed) {
+void pack_right(const Matrix<const T>& b, std::int64_t k, std::byte* packed) {
   const OneThread guard;
   try {
-    const PackedLayout& layout = packed_layout(b.rows, b.cols, kElementType<T>);
+    const PackedLayout& layout = packed_layout(k, b.cols, kElementType<T>);
     if (layout.is_panels) {
       auto* panels = reinterpret_cast<T*>(packed);
       parallel_for(pieces(b.cols, kPanelColumns), 1, [&](std::int64_t begin, std::int64_t end) {
         const std::int64_t first = begin * kPanelColumns;
-        pack_panels(column_range(b, first, std::min(b.cols, end * kPanelColumns)),
-                    panels + first * panel_rows<T>(b.rows));
+        pack_panels(column_range(b, first, std::min(b.cols, end * kPanelColumns)), k,
+                    panels + first * panel_rows<T>(k));
       });
     } else {
-      reorder_right(b, layout, packed);
+      reorder_right(b.rows == k ? b : padded(b, k, Purpose::tail_right), layout, packed);
     }
   } catch (const dnnl::error& error) {
-    rethrow(error, 1, b.cols, b.rows);
+    rethrow(error, 1, b.cols, k);
   }
 }
 
-template void pack_right(const Matrix<const float>&, std::byte*);
-template void pack_right(const Matrix<const bf16>&, std::byte*);
+template void pack_right(const Matrix<const float>&, std::int64_t, std::byte*);
+template void pack_right(const Matrix<const bf16>&, std::int64_t, std::byte*);
 
 void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b, std::byte* c) {
   const OneThread guard;

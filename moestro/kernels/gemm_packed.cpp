@@ -48,14 +48,14 @@ std::size_t bytes_of_packed(std::int64_t rows, std::int64_t cols) {
 }
 
 template <class T>
-void pack(const Matrix<const T>& b, std::byte* to) {
+void pack(const Matrix<const T>& b, std::int64_t k, std::byte* to) {
   if constexpr (std::is_same_v<T, bf16>) {
     if (is_widened<T>()) {
-      pack_right(widened(b, Purpose::gemm_right), to);
+      pack_right(widened(b, Purpose::gemm_right), k, to);
       return;
     }
   }
-  pack_right(b, to);
+  pack_right(b, k, to);
 }
 
 /// c (+)= a b of a packed b. a and c are dense.
@@ -99,19 +99,20 @@ struct Cut {
   std::int64_t width, depth;
 };
 
-/// All of b, tile by tile, in work memory of the calling thread.
+/// All of b, filled up with zero rows, tile by tile, in work memory of the calling thread.
 template <class T>
 class PackedTiles {
  public:
-  PackedTiles(const Matrix<const T>& b, Cut cut)
-      : rows_(b.rows), cols_(b.cols), width_(cut.width), depth_(std::min(b.rows, cut.depth)) {
+  PackedTiles(const Matrix<const T>& b, std::int64_t rows, Cut cut)
+      : rows_(rows), cols_(b.cols), width_(cut.width), depth_(std::min(rows, cut.depth)) {
     part_bytes_ = bytes_of_packed<T>(depth_, std::min(cols_, width_));
     data_ = scratch_bytes(Purpose::packed_right,
                           part_bytes_ * static_cast<std::size_t>(tiles() * parts()));
     for (std::int64_t tile = 0; tile < tiles(); ++tile) {
       const auto columns = column_range(b, begin_of(tile), end_of(tile));
       for (std::int64_t part = 0; part < parts(); ++part) {
-        pack(row_range(columns, part * depth_, end_of_part(part)), at(tile, part));
+        const std::int64_t begin = part * depth_, end = end_of_part(part);
+        pack(row_range(columns, begin, std::min(b.rows, end)), end - begin, at(tile, part));
       }
     }
   }
@@ -153,17 +154,18 @@ struct RowTiles {
   std::int64_t height, count;
 };
 
-/// Packs b, as many tiles at a time as work memory is meant to hold, and calls
+/// Packs b, filled up with zeros to `depth` rows, as many tiles at a time as work memory is meant to hold, and calls
 /// body(packed, tile, column, row_begin, row_end) for every tile of the result, in parallel;
 /// `column` is the tile's first. Neighbours in order share their tile, so that a thread finds it in
 /// its cache.
 template <class T, class Body>
-void for_tiles(const Matrix<const T>& b, Cut cut, std::int64_t rows, RowTiles row_tiles,
-               const Body& body) {
-  const std::int64_t tile_bytes = b.rows * cut.width * std::int64_t{sizeof(T)};
+void for_tiles(const Matrix<const T>& b, std::int64_t depth, Cut cut, std::int64_t rows,
+               RowTiles row_tiles, const Body& body) {
+  const std::int64_t tile_bytes = depth * cut.width * std::int64_t{sizeof(T)};
   const std::int64_t at_once = std::max<std::int64_t>(1, kPackedBytes / tile_bytes) * cut.width;
   for (std::int64_t column = 0; column < b.cols; column += at_once) {
-    const PackedTiles<T> right(column_range(b, column, std::min(b.cols, column + at_once)), cut);
+    const PackedTiles<T> right(column_range(b, column, std::min(b.cols, column + at_once)), depth,
+                               cut);
     parallel_for(row_tiles.count * right.tiles(), 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) {
         const std::int64_t row_tile = i % row_tiles.count, tile = i / row_tiles.count;
@@ -271,12 +273,11 @@ void multiply_transposed(const Matrix<const AB>& a, const PackedTiles<AB>& b, st
 /// that a last tile of tokens that is no whole number of granules is filled up with zeros, which
 /// add nothing.
 template <class AB>
-void add_tokens(const Matrix<const AB>& a, Matrix<const AB> b, const Matrix<float>& c,
+void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<float>& c,
                 bool accumulate) {
   const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
-  if (whole != b.rows) b = padded(b, whole, Purpose::tail_right);
   const Cut cut{std::min(c.cols, kColumnTile), token_tile<AB>()};
-  for_tiles(b, cut, c.rows, {kRowTile, pieces(c.rows, kRowTile)},
+  for_tiles(b, whole, cut, c.rows, {kRowTile, pieces(c.rows, kRowTile)},
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t r0, std::int64_t r1) {
               const std::int64_t width = right.end_of(tile) - right.begin_of(tile);
@@ -297,7 +298,7 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
                        c.rows * c.cols >= kLargeResult;
   const RowTiles row_tiles = granular_tiles_of(c.rows);
   const Cut cut{c.cols <= kWidestRow ? c.cols : kColumnTile, kDepthTile};
-  for_tiles(b, cut, c.rows, row_tiles,
+  for_tiles(b, b.rows, cut, c.rows, row_tiles,
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t r0, std::int64_t r1) {
               const std::int64_t width = right.end_of(tile) - right.begin_of(tile);

@@ -23,11 +23,11 @@ std::size_t packed_bytes(std::int64_t /*k*/, std::int64_t /*n*/, ElementType /*t
   refuse();
 }
 template <class T>
-void pack_right(const Matrix<const T>& /*b*/, std::byte* /*packed*/) {
+void pack_right(const Matrix<const T>& /*b*/, std::int64_t /*k*/, std::byte* /*packed*/) {
   refuse();
 }
-template void pack_right(const Matrix<const float>&, std::byte*);
-template void pack_right(const Matrix<const bf16>&, std::byte*);
+template void pack_right(const Matrix<const float>&, std::int64_t, std::byte*);
+template void pack_right(const Matrix<const bf16>&, std::int64_t, std::byte*);
 
 }  // namespace internal
 

@@ -93,8 +93,7 @@ inline constexpr std::int64_t kPerWord = static_cast<std::int64_t>(sizeof(Word) 
 
 /// b's rows lie one after the other and are read in order: the panels are what fits into a cache.
 template <class T>
-[[gnu::always_inline]] inline void pack_rows(const Matrix<const T>& b, Word* out) {
-  const std::int64_t words = panel_rows<T>(b.rows) / kPerWord<T>;
+[[gnu::always_inline]] inline void pack_rows(const Matrix<const T>& b, std::int64_t words, Word* out) {
   for (std::int64_t w = 0; w < words; ++w) {
     Word* to = out + w * kPanelColumns;
     for (std::int64_t panel = 0; panel < b.cols; panel += kPanelColumns) {
@@ -110,17 +109,17 @@ template <class T>
 
 /// b's columns lie one after the other, and with them the words of a column.
 template <class T>
-[[gnu::always_inline]] inline void pack_columns(const Matrix<const T>& b, Word* out) {
-  const std::int64_t words = panel_rows<T>(b.rows) / kPerWord<T>;
+[[gnu::always_inline]] inline void pack_columns(const Matrix<const T>& b, std::int64_t words,
+                                                Word* out) {
   for (std::int64_t panel = 0; panel < b.cols; panel += kPanelColumns) {
     for (std::int64_t j = 0; j < kPanelColumns; j += kLanes) {
       for (std::int64_t w = 0; w < words; w += kLanes) {
         Words block[kLanes];
-        const std::int64_t k = w * kPerWord<T>;
+        const std::int64_t row = w * kPerWord<T>;
         for (std::int64_t i = 0; i < kLanes; ++i) {
           const std::int64_t column = panel + j + i;
-          const std::int64_t left = column < b.cols ? (b.rows - k) * std::int64_t{sizeof(T)} : 0;
-          const T* from = left > 0 ? b.data + column * b.stride + k : nullptr;
+          const std::int64_t left = column < b.cols ? (b.rows - row) * std::int64_t{sizeof(T)} : 0;
+          const T* from = left > 0 ? b.data + column * b.stride + row : nullptr;
           __builtin_prefetch(left > 0 ? from + kLanes * b.stride : nullptr);
           load(from, left, block[i]);
         }
@@ -135,12 +134,12 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline void pack(const Matrix<const T>& b, T* out) {
-  auto* words = reinterpret_cast<Word*>(out);
+[[gnu::always_inline]] inline void pack(const Matrix<const T>& b, std::int64_t k, T* out) {
+  const std::int64_t words = panel_rows<T>(k) / kPerWord<T>;
   if (b.is_transposed) {
-    pack_columns(b, words);
+    pack_columns(b, words, reinterpret_cast<Word*>(out));
   } else {
-    pack_rows(b, words);
+    pack_rows(b, words, reinterpret_cast<Word*>(out));
   }
 }
 
@@ -160,11 +159,11 @@ template <class T>
   }
 }
 
-MOESTRO_CLONES void pack_now(const Matrix<const float>& b, float* out) {
-  pack(b, out);
+MOESTRO_CLONES void pack_now(const Matrix<const float>& b, std::int64_t k, float* out) {
+  pack(b, k, out);
 }
-MOESTRO_CLONES void pack_now(const Matrix<const bf16>& b, bf16* out) {
-  pack(b, out);
+MOESTRO_CLONES void pack_now(const Matrix<const bf16>& b, std::int64_t k, bf16* out) {
+  pack(b, k, out);
 }
 MOESTRO_CLONES void transpose_now(const Matrix<const float>& a, std::int64_t cols, float* out) {
   transpose_all(a, cols, out);
@@ -176,8 +175,8 @@ MOESTRO_CLONES void transpose_now(const Matrix<const bf16>& a, std::int64_t cols
 }  // namespace
 
 template <class T>
-void pack_panels(const Matrix<const T>& b, T* out) {
-  pack_now(b, out);
+void pack_panels(const Matrix<const T>& b, std::int64_t k, T* out) {
+  pack_now(b, k, out);
 }
 
 template <class T>
@@ -185,8 +184,8 @@ void transpose_rows(const Matrix<const T>& a, std::int64_t cols, T* out) {
   transpose_now(a, cols, out);
 }
 
-template void pack_panels(const Matrix<const float>&, float*);
-template void pack_panels(const Matrix<const bf16>&, bf16*);
+template void pack_panels(const Matrix<const float>&, std::int64_t, float*);
+template void pack_panels(const Matrix<const bf16>&, std::int64_t, bf16*);
 template void transpose_rows(const Matrix<const float>&, std::int64_t, float*);
 template void transpose_rows(const Matrix<const bf16>&, std::int64_t, bf16*);
 

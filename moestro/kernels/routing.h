@@ -54,10 +54,12 @@ template <class T>
 void gather_rows(std::int64_t slots, std::int64_t width, std::int64_t top_k, const T* x,
                  const std::int64_t* slot_of_row, T* rows);
 
-/// out[t] (+)= sum_j weight[t, j] * rows[row_of_slot[t * top_k + j]], f32 accumulation in slot
-/// order j = 0 .. top_k - 1. weight may be null (1). Shapes: out [tokens, width].
+/// out[t] = base[t] + sum_j weight[t, j] * rows[row_of_slot[t * top_k + j]], f32 accumulation in
+/// slot order j = 0 .. top_k - 1. weight may be null (1), base null (0) or the same as out. Shapes:
+/// base and out [tokens, width].
 template <class T, class Out>
 void combine_rows(std::int64_t tokens, std::int64_t width, std::int64_t top_k, const T* rows,
-                  const std::int64_t* row_of_slot, const float* weight, Out* out, bool accumulate);
+                  const std::int64_t* row_of_slot, const float* weight, const Out* base,
+                  Out* out);
 
 }  // namespace moestro::kernels

@@ -28,23 +28,25 @@ TYPED_TEST_SUITE(Pack, Types);
 
 TYPED_TEST(Pack, PanelsHoldEveryEntryAndZerosElsewhere) {
   using T = TypeParam;
-  for (const auto& [k, n] : {std::tuple{1, 1}, std::tuple{33, 70}, std::tuple{64, 64},
-                             std::tuple{100, 17}, std::tuple{31, 129}}) {
+  for (const auto& [given, k, n] :
+       {std::tuple{1, 1, 1}, std::tuple{33, 33, 70}, std::tuple{64, 64, 64},
+        std::tuple{100, 100, 17}, std::tuple{31, 31, 129}, std::tuple{33, 96, 70},
+        std::tuple{1, 64, 64}}) {
     for (const bool is_transposed : {false, true}) {
-      const std::int64_t stride = (is_transposed ? k : n) + 3;
-      const auto data = normal<T>((is_transposed ? n : k) * stride, 1);
-      const Matrix<const T> b{data.data(), k, n, stride, is_transposed};
+      const std::int64_t stride = (is_transposed ? given : n) + 3;
+      const auto data = normal<T>((is_transposed ? n : given) * stride, 1);
+      const Matrix<const T> b{data.data(), given, n, stride, is_transposed};
       const std::int64_t rows = panel_rows<T>(k);
       const std::int64_t cols = (n + kPanelColumns - 1) / kPanelColumns * kPanelColumns;
       std::vector<T> packed(static_cast<std::size_t>(rows * cols), from_float<T>(7.0F));
-      pack_panels(b, packed.data());
+      pack_panels(b, k, packed.data());
       for (std::int64_t i = 0; i < rows; ++i) {
         for (std::int64_t j = 0; j < cols; ++j) {
-          const bool exists = i < k && j < n;
+          const bool exists = i < given && j < n;
           const std::int64_t at = is_transposed ? j * stride + i : i * stride + j;
           const float expected = exists ? to_float(data[static_cast<std::size_t>(at)]) : 0.0F;
           ASSERT_EQ(to_float(panel_entry(packed, k, i, j)), expected)
-              << k << " x " << n << ": " << i << ", " << j << (is_transposed ? " of b^T" : "");
+              << given << " of " << k << " x " << n << ": " << i << ", " << j << (is_transposed ? " of b^T" : "");
         }
       }
     }

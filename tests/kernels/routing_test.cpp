@@ -375,7 +375,8 @@ void check_gather_and_combine(std::int64_t tokens, std::int64_t width, std::int6
   std::vector<T> rows(y.size());
   std::vector<float> sums(x.size());
   gather_rows(slots, width, top_k, x.data(), o.slot_of_row.data(), rows.data());
-  combine_rows(tokens, width, top_k, y.data(), o.row_of_slot.data(), nullptr, sums.data(), false);
+  combine_rows<T, float>(tokens, width, top_k, y.data(), o.row_of_slot.data(), nullptr, nullptr,
+                         sums.data());
   // <gather(x), y> = <x, combine(y)>
   const double forward = dot(widen(rows), widen(y));
   const double scale = std::sqrt(dot(widen(rows), widen(rows)) * dot(widen(y), widen(y)));
@@ -405,8 +406,9 @@ void check_weighted_combine() {
   const auto rows = normal<float>(2 * tokens * width, 1);
   const auto weight = normal<float>(2 * tokens, 2);
   const Order o = order_of({1, 0, 1, 2, 0, 1, 2, 0, 1, 0}, 3);
-  auto out = normal<Out>(tokens * width, 3);
-  Doubles expected = widen(out);
+  const auto base = normal<Out>(tokens * width, 3);
+  std::vector<Out> out(base.size());
+  Doubles expected = widen(base);
   for (std::int64_t s = 0; s < 2 * tokens; ++s) {
     const std::int64_t row = o.row_of_slot[static_cast<std::size_t>(s)];
     for (std::int64_t i = 0; i < width; ++i) {
@@ -415,8 +417,8 @@ void check_weighted_combine() {
           static_cast<double>(rows[static_cast<std::size_t>(row * width + i)]);
     }
   }
-  combine_rows(tokens, width, 2, rows.data(), o.row_of_slot.data(), weight.data(), out.data(),
-               true);
+  combine_rows(tokens, width, 2, rows.data(), o.row_of_slot.data(), weight.data(), base.data(),
+               out.data());
   EXPECT_LT(relative_error(out, expected), testing::kTolerance<Out>);
 }
 

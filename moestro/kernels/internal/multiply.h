@@ -42,10 +42,10 @@ void multiply(const ProductShape& shape, const std::byte* a, const std::byte* b,
 /// Bytes of a packed right side [k, n].
 [[nodiscard]] std::size_t packed_bytes(std::int64_t k, std::int64_t n, ElementType type);
 
-/// Copies the right side [k, n] of products into the layout they run fastest with, whatever their
-/// m, provided that their a and c have no gaps between rows. Uses num_threads() outside
-/// parallel_for. Errors: as multiply().
+/// Copies the right side [k, n] of products, b filled up with zero rows, into the layout they run
+/// fastest with, whatever their m, provided that their a and c have no gaps between rows. Uses
+/// num_threads() outside parallel_for. Errors: as multiply().
 template <class T>
-void pack_right(const Matrix<const T>& b, std::byte* packed);
+void pack_right(const Matrix<const T>& b, std::int64_t k, std::byte* packed);
 
 }  // namespace moestro::kernels::internal

@@ -18,11 +18,11 @@ template <class T>
   return (k + kBlock - 1) / kBlock * kBlock;
 }
 
-/// Copies b [K, N] into panels of 64 columns, one after the other, each [panel_rows(K) / P, 64, P]
-/// with P = 4 / sizeof(T) rows side by side; missing rows and columns are zeros. This is oneDNN's
-/// layout for AVX-512 and AMX (BA16a64b, BA16a64b2a).
+/// Copies b, filled up with zero rows to [k, N], into panels of 64 columns, one after the other,
+/// each [panel_rows(k) / P, 64, P] with P = 4 / sizeof(T) rows side by side; missing rows and
+/// columns are zeros. This is oneDNN's layout for AVX-512 and AMX (BA16a64b, BA16a64b2a).
 template <class T>
-void pack_panels(const Matrix<const T>& b, T* out);
+void pack_panels(const Matrix<const T>& b, std::int64_t k, T* out);
 
 /// out [M, cols] = the transpose of rows a [T, M], with zeros for columns T <= j < cols.
 /// cols is a multiple of 32.
