@@ -114,7 +114,7 @@ void read_sigmoid_router(const ConfigObject& config, RouterConfig& router) {
 /// One further decoder layer per depth, which stores copies of embedding and head.
 void read_prediction(const ConfigObject& config, ModelConfig& model) {
   model.mtp.layers =
-      config.size_or_class({"num_nextn_predict_layers", "num_mtp_layers"}, 0, kPredictionRange);
+      config.size_or_class({"num_nextn_predict_layers", "num_mtp_layers"}, 1, kPredictionRange);
   if (model.mtp.layers == 0) return;
   LayerConfig block = model.layers.back();
   block.ffn = FfnKind::moe;

@@ -24,6 +24,31 @@ std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::strin
   return id < 0 ? std::nullopt : std::optional(id);  // -1 means none in old files
 }
 
+/// max_position_embeddings of the classes of transformers; of DeepSeek's own for its V1.
+std::int64_t class_positions(Family family) {
+  switch (family) {
+    case Family::deepseek_v1:
+    case Family::deepseek_v2:
+    case Family::granitemoe:
+      return 2048;
+    case Family::deepseek_v3:
+    case Family::nemotron_h:
+    case Family::olmoe:
+      return 4096;
+    case Family::qwen3_moe:
+    case Family::qwen3_next:
+    case Family::qwen3_5_moe:
+      return 32768;
+    case Family::glm4_moe:
+    case Family::gpt_oss:
+    case Family::llama4:
+    case Family::mixtral:
+    case Family::phimoe:
+      return 131072;
+  }
+  return 0;
+}
+
 }  // namespace
 
 ModelConfig read_base(const ConfigObject& config, Family family) {
@@ -31,9 +56,8 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   model.family = family;
   model.hidden = config.size({"hidden_size"}, kWidthRange);
   model.vocab = config.size({"vocab_size"}, kVocabRange);
-  constexpr std::string_view kPositions = "max_position_embeddings";
-  model.max_positions = config.optional_size({kPositions}, kPositionRange).value_or(0);
-  if (model.max_positions == 0) config.note_class_default(kPositions, "no limit");
+  model.max_positions =
+      config.size_or_class({"max_position_embeddings"}, class_positions(family), kPositionRange);
   model.initializer_range =
       config.real_or({"initializer_range"}, model.initializer_range, kDeviationBounds);
   model.bos_token = read_token_id(config, "bos_token_id");
