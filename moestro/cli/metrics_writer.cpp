@@ -5,6 +5,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "moestro/core/error.h"
 #include "moestro/core/json.h"
@@ -33,6 +34,12 @@ std::optional<std::int64_t> step_of(const std::string& line) {
   return json["step"].get<std::int64_t>();
 }
 
+/// Whether a line may be the beginning of one of ours.
+bool may_be_cut_off(std::string_view line) {
+  constexpr std::string_view kBeginning = R"({"step":)";
+  return line.substr(0, kBeginning.size()) == kBeginning.substr(0, line.size());
+}
+
 /// The lines of an older run that stay. A broken last line is what a crash leaves: it goes.
 std::string lines_before(const std::string& old, std::int64_t first_step, const std::string& path) {
   std::string kept;
@@ -40,7 +47,7 @@ std::string lines_before(const std::string& old, std::int64_t first_step, const 
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
     const auto step = step_of(lines[i]);
-    if (!step && i + 1 < lines.size()) {
+    if (!step && (i + 1 < lines.size() || !may_be_cut_off(lines[i]))) {
       throw input_error(fmt::format("{}:{}", path, i + 1),
                         "expected a metrics file or none, got other text; name another file in "
                         "output.metrics");

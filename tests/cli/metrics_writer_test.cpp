@@ -128,15 +128,17 @@ TEST(MetricsWriter, KeepsOtherRunsOutWhileItLives) {
 
 TEST(MetricsWriter, RefusesToReplaceOtherFiles) {
   const test::TemporaryFolder folder;
-  const auto path = folder.file("notes.txt", "dear diary\nsecond line\n");
-  try {
-    MetricsWriter writer(path, 1);
-    FAIL() << "replaced the file";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::input);
-    EXPECT_THAT(error.what(), HasSubstr("notes.txt:1] expected a metrics file"));
+  for (const char* text : {"dear diary\nsecond line\n", "dear diary", R"({"model_type": "x"})"}) {
+    const auto path = folder.file("notes.txt", text);
+    try {
+      MetricsWriter writer(path, 1);
+      ADD_FAILURE() << "replaced the file: " << text;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::input);
+      EXPECT_THAT(error.what(), HasSubstr("notes.txt:1] expected a metrics file"));
+    }
+    EXPECT_EQ(read_file(path), text);
   }
-  EXPECT_EQ(read_file(path), "dear diary\nsecond line\n");
 }
 
 TEST(MetricsWriter, WritesToDevicesWithoutReplacingThem) {
