@@ -47,7 +47,8 @@ constexpr Change kBadValues[] = {
     {"tiny", "decoder_sparse_step", "0", "from 1 to"},
     {"tiny", "rope_theta", "0", "expected a number > 0, got 0"},
     {"tiny", "rope_scaling", R"({"type": "dynamic", "factor": 2})",
-     "expected one of default, linear, yarn, llama3, longrope, got \"dynamic\""},
+     "[config.json rope_scaling.type] expected one of default, linear, yarn, llama3, longrope, "
+     "got "},
     {"tiny", "rope_scaling", R"({"type": "yarn"})", "[config.json rope_scaling.factor]"},
     {"tiny", "rope_scaling", R"({"type": "yarn", "rope_type": "linear", "factor": 2})",
      "they spell one field"},

@@ -75,7 +75,7 @@ RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
   if (type == "llama3") return RopeKind::llama3;
   if (type == "longrope" || type == "su") return RopeKind::longrope;
   throw scaling->error(
-      "rope_type",
+      scaling->find({"rope_type"}) != nullptr ? "rope_type" : "type",
       "expected one of default, linear, yarn, llama3, longrope, got \"{}\"; no other is supported",
       printable(type));
 }
