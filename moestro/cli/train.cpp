@@ -10,6 +10,7 @@
 #include "moestro/cli/options.h"
 #include "moestro/cli/progress.h"
 #include "moestro/cli/train_summary.h"
+#include "moestro/core/error_context.h"
 #include "moestro/runtime/trainer.h"
 
 namespace moestro::cli {
@@ -44,11 +45,14 @@ struct Audience {
 runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& config) {
   runtime::TrainHooks hooks;
   hooks.on_start = [&audience, metrics_path = config.output.metrics,
+                    metrics_key = config.where("output.metrics"),
                     steps = config.train.steps](const runtime::RunReport& run) {
     audience.run = run;
     if (run.first_step > steps) return;  // nothing is left to do: metrics stay as they are
     if (!metrics_path.empty()) {
-      audience.metrics = std::make_unique<MetricsWriter>(metrics_path, run.first_step);
+      audience.metrics = in_context(metrics_key, [&] {
+        return std::make_unique<MetricsWriter>(metrics_path, run.first_step);
+      });
     }
     if (audience.shows_progress) audience.progress.start(run);
   };
@@ -70,7 +74,10 @@ int train(const Arguments& arguments) {
   if (!parse_train(arguments, parsed)) return kDone;
   const runtime::RunConfig config = runtime::read_run_config(parsed.file, parsed.overrides);
 
-  if (!config.output.metrics.empty()) require_writable_metrics(config.output.metrics);
+  if (!config.output.metrics.empty()) {
+    in_context(config.where("output.metrics"),
+               [&] { require_writable_metrics(config.output.metrics); });
+  }
   Audience audience{.progress = Progress(error_screen(), config.train.steps),
                     .shows_progress = !parsed.common.quiet};
   const InterruptGuard interrupt(!config.checkpoint.folder.empty());

@@ -106,8 +106,9 @@ int compare(const VerifyArguments& parsed) {
 
 int prove_complete(const VerifyArguments& parsed) {
   const checkpoint::HfFolder folder(checkpoint::resolve_checkpoint(parsed.checkpoint));
-  const model::HfConfig config = parsed.model.empty() ? model::read_hf_config(folder.path())
-                                                      : model::resolve_model(parsed.model);
+  const model::HfConfig config = parsed.model.empty()
+                                     ? model::read_hf_config(folder.path())
+                                     : model::resolve_model(parsed.model, {}, "--model");
   const checkpoint::VerifyReport report = checkpoint::verify_complete(folder, config.model);
   if (parsed.common.json) {
     print_json(checkpoint::to_json(report));

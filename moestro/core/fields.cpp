@@ -138,7 +138,10 @@ struct Store {
   }
   void operator()(const PathList& target) const {
     std::vector<std::string> list = texts_of(a);
-    for (std::string& text : list) text = anchored(a, text, false);
+    for (std::string& text : list) {
+      if (text.empty()) reject(a, "an empty path");
+      text = anchored(a, text, false);
+    }
     *target.texts = std::move(list);
   }
   void operator()(const Choice& target) const {
@@ -333,7 +336,8 @@ std::map<std::string, std::string> field_values(const Fields& fields) {
 
 std::string where(const Origins& origins, const std::filesystem::path& file, std::string_view key) {
   const auto origin = origins.find(std::string(key));
-  return fmt::format("{} {}", origin == origins.end() ? file.string() : origin->second.place, key);
+  const std::string place = origin == origins.end() ? file.string() : origin->second.place;
+  return place.empty() ? std::string(key) : fmt::format("{} {}", place, key);
 }
 
 std::string written(const Origins& origins, std::string_view key, double value) {

@@ -115,7 +115,7 @@ void apply_override(std::string_view text, const Fields& fields, Origins& origin
 [[nodiscard]] Origins read_fields(const std::filesystem::path& file,
                                   const std::vector<std::string>& overrides, const Fields& fields);
 
-/// "run.toml:7 train.steps": what an error about an option starts with.
+/// "run.toml:7 train.steps": what an error about an option starts with; the file may be empty.
 [[nodiscard]] std::string where(const Origins& origins, const std::filesystem::path& file,
                                 std::string_view key);
 

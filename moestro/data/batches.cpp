@@ -76,7 +76,7 @@ Batches::Batches(std::vector<Token> tokens, const BatchOptions& options, std::st
   if (windows < 1) {
     throw input_error(where,
                       "expected more tokens than one sequence (data.seq_len = {}), got {}; "
-                      "add text or lower seq_len",
+                      "add text, hold out less or lower seq_len",
                       options.seq_len, tokens_.size());
   }
   order_.resize(static_cast<std::size_t>(windows));

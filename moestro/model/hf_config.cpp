@@ -261,7 +261,8 @@ bool is_path(const std::filesystem::path& path) {
 
 }  // namespace
 
-HfConfig resolve_model(std::string_view model, const HfConfigOptions& options) {
+HfConfig resolve_model(std::string_view model, const HfConfigOptions& options,
+                       std::string_view where) {
   const std::filesystem::path path(model);
   if (is_path(path)) return read_hf_config(path, options);
   for (const internal::BuiltInModel& file : internal::built_in_model_files()) {
@@ -270,7 +271,7 @@ HfConfig resolve_model(std::string_view model, const HfConfigOptions& options) {
   const std::vector<std::string> names = built_in_models();
   const std::string shown = printable(model);
   const std::string suggestion = model.size() <= shown.size() ? nearest(shown, names) : "";
-  throw input_error("model",
+  throw input_error(where,
                     "expected a config.json, a folder that holds one, or a built-in name, got "
                     "\"{}\"{}; built-in names: {}",
                     shown, suggestion.empty() ? "" : fmt::format(" (did you mean {}?)", suggestion),

@@ -42,9 +42,11 @@ struct HfConfig {
 [[nodiscard]] HfConfig parse_hf_config(std::string_view json, std::string_view source,
                                        const HfConfigOptions& options = {});
 
-/// MODEL of the command line: a file, a folder that holds config.json, or a built-in name.
-/// Errors: as read_hf_config; an unknown name lists the built-in ones and the nearest.
-[[nodiscard]] HfConfig resolve_model(std::string_view model, const HfConfigOptions& options = {});
+/// MODEL of the command line: a file, a folder that holds config.json, or a built-in name. `where`
+/// is who names it. Errors: as read_hf_config; an unknown name lists the built-in ones and the
+/// nearest.
+[[nodiscard]] HfConfig resolve_model(std::string_view model, const HfConfigOptions& options = {},
+                                     std::string_view where = "model");
 
 /// Names of the models in examples/models, which are part of the program; sorted.
 [[nodiscard]] std::vector<std::string> built_in_models();

@@ -8,6 +8,7 @@
 #include "moestro/checkpoint/hf_folder.h"
 #include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
+#include "moestro/core/error_context.h"
 #include "moestro/core/log.h"
 #include "moestro/core/text.h"
 #include "moestro/core/units.h"
@@ -42,11 +43,12 @@ void check_memory(const model::HfConfig& source) {
   }
 }
 
-/// The model with weights of zero. What a larger machine would not mend is refused first.
-LoadedModel allocate(model::HfConfig source, const ModelCheck& check) {
-  layers::require_trainable(source.model);
+/// The model with weights of zero. What a larger machine would not mend is refused first. `where`
+/// names what asked for the model.
+LoadedModel allocate(model::HfConfig source, const std::string& where, const ModelCheck& check) {
+  in_context(where, [&] { layers::require_trainable(source.model); });
   if (check) check(source.model);
-  check_memory(source);
+  in_context(where, [&] { check_memory(source); });
   if (source.model.mtp.layers > 0) {
     log_warning("{}: the model's {} multi-token prediction layer(s) are left out of training",
                 source.source, source.model.mtp.layers);
@@ -54,6 +56,23 @@ LoadedModel allocate(model::HfConfig source, const ModelCheck& check) {
   LoadedModel loaded;
   loaded.decoder = make_decoder(source.model);
   loaded.source = std::move(source);
+  return loaded;
+}
+
+void require_plain_weights(const std::filesystem::path& folder, const model::HfConfig& source) {
+  if (source.quantization.empty()) return;
+  checkpoint::require_plain_weights(checkpoint::HfFolder(folder),
+                                    source.source + " quantization_config", source.quantization);
+}
+
+LoadedModel load_folder(const std::filesystem::path& folder, const std::string& where,
+                        const ModelCheck& check) {
+  model::HfConfig source = in_context(where, [&] { return model::read_hf_config(folder); });
+  LoadedModel loaded = allocate(std::move(source), where, check);
+  in_context(where, [&] {
+    require_plain_weights(folder, loaded.source);
+    load_weights(folder, loaded.decoder);
+  });
   return loaded;
 }
 
@@ -70,20 +89,20 @@ void load_weights(const std::filesystem::path& folder, Decoder& decoder) {
   }
 }
 
-LoadedModel load_model(const std::filesystem::path& folder, const ModelCheck& check) {
-  LoadedModel loaded = allocate(model::read_hf_config(folder), check);
-  const model::HfConfig& source = loaded.source;
-  if (!source.quantization.empty()) {
-    checkpoint::require_plain_weights(checkpoint::HfFolder(folder),
-                                      source.source + " quantization_config", source.quantization);
-  }
-  load_weights(folder, loaded.decoder);
-  return loaded;
+LoadedModel load_model(const std::filesystem::path& folder) {
+  return load_folder(folder, "", {});
 }
 
-LoadedModel load_model(const ModelSection& section, const ModelCheck& check) {
-  if (!section.load.empty()) return load_model(checkpoint::resolve_checkpoint(section.load), check);
-  LoadedModel loaded = allocate(model::resolve_model(section.config), check);
+LoadedModel load_model(const RunConfig& config, const ModelCheck& check) {
+  const ModelSection& section = config.model;
+  if (!section.load.empty()) {
+    return load_folder(checkpoint::resolve_checkpoint(section.load), config.where("model.load"),
+                       check);
+  }
+  const std::string where = config.where("model.config");
+  model::HfConfig source =
+      in_context(where, [&] { return model::resolve_model(section.config, {}, where); });
+  LoadedModel loaded = allocate(std::move(source), where, check);
   layers::initialise(loaded.decoder.config, static_cast<std::uint64_t>(section.init_seed),
                      loaded.decoder.weights);
   return loaded;

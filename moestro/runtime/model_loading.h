@@ -22,12 +22,11 @@ using ModelCheck = std::function<void(const model::ModelConfig&)>;
 
 /// Reads config.json and every tensor of a folder. Errors: input, if a tensor is missing or has
 /// another shape, or the model is not trainable here or does not fit into memory, in this order.
-[[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder,
-                                     const ModelCheck& check = {});
+[[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder);
 
 /// What [model] of a run asks for: weights of `load` (of its newest checkpoint, if it is the folder
-/// of a run), or `config` drawn from `init_seed`.
-[[nodiscard]] LoadedModel load_model(const ModelSection& section, const ModelCheck& check = {});
+/// of a run), or `config` drawn from `init_seed`. Errors: as above, at the place of the key.
+[[nodiscard]] LoadedModel load_model(const RunConfig& config, const ModelCheck& check = {});
 
 /// Reads the weights of a decoder that exists. Errors: as load_model.
 void load_weights(const std::filesystem::path& folder, Decoder& decoder);

@@ -147,58 +147,51 @@ Fields fields(RunConfig& config) {
           checkpoint_section(config.checkpoint), output_section(config.output)};
 }
 
-/// Where a value came from, for errors about values that do not fit together.
-struct Source {
-  const Origins& origins;
-  const std::filesystem::path& file;
-  [[nodiscard]] std::string operator()(std::string_view key) const {
-    return where(origins, file, key);
-  }
-  /// Its value, as it is written there.
-  template <class Number>
-  [[nodiscard]] std::string written(std::string_view key, Number value) const {
-    return moestro::written(origins, key, static_cast<double>(value));
-  }
-};
+/// The value of a key, as it is written where the key is set.
+template <class Number>
+std::string written(const RunConfig& config, std::string_view key, Number value) {
+  return moestro::written(config.origins, key, static_cast<double>(value));
+}
 
-void check_model_and_data(const RunConfig& config, const Source& source) {
+void check_model_and_data(const RunConfig& config) {
   if (config.model.config.empty() && config.model.load.empty()) {
-    throw input_error(source("model.config"),
+    throw input_error(config.where("model.config"),
                       "expected a model, got none; write e.g. config = \"qwen3-30b-a3b\", or "
                       "load = \"a checkpoint folder\"");
   }
   if (!config.model.config.empty() && !config.model.load.empty()) {
-    throw input_error(source("model.load"),
+    throw input_error(config.where("model.load"),
                       "expected one of model.config and model.load, got both; remove one");
   }
   if (config.data.text.empty()) {
-    throw input_error(source("data.text"),
+    throw input_error(config.where("data.text"),
                       "expected at least one text file, got none; write e.g. text = [\"a.txt\"]");
   }
   const bool holds_out =
       !config.data.validation_text.empty() || config.data.validation_fraction > 0;
   if (config.train.validate_every > 0 && !holds_out) {
-    throw input_error(source("train.validate_every"),
+    throw input_error(config.where("train.validate_every"),
                       "expected 0 without held-out text, got {}; name data.validation_text or "
                       "raise data.validation_fraction",
-                      source.written("train.validate_every", config.train.validate_every));
+                      written(config, "train.validate_every", config.train.validate_every));
   }
 }
 
-void check_batches(const TrainSection& train, const Source& source) {
+void check_batches(const RunConfig& config) {
+  const TrainSection& train = config.train;
   const std::int64_t unit = train.micro_batch * train.shards;
   const std::int64_t below = train.global_batch / unit * unit;
   if (below == train.global_batch) return;
   const std::string choices =
       below == 0 ? std::to_string(unit) : fmt::format("{} or {}", below, below + unit);
-  throw input_error(source("train.global_batch"),
+  throw input_error(config.where("train.global_batch"),
                     "expected a multiple of micro_batch * shards = {} * {} = {}, got {}; write {}",
                     train.micro_batch, train.shards, unit,
-                    source.written("train.global_batch", train.global_batch), choices);
+                    written(config, "train.global_batch", train.global_batch), choices);
 }
 
 /// Numbers that f32 arithmetic would take for 0.
-void check_vanishing(const RunConfig& config, const Source& source) {
+void check_vanishing(const RunConfig& config) {
   const std::pair<const char*, double> numbers[] = {
       {"optimizer.lr", config.optimizer.lr},
       {"optimizer.weight_decay", config.optimizer.weight_decay},
@@ -209,37 +202,40 @@ void check_vanishing(const RunConfig& config, const Source& source) {
       {"balance.bias_update", config.balance.bias_update}};
   for (const auto& [key, number] : numbers) {
     if (number == 0.0 || number >= kMinF32) continue;
-    throw input_error(source(key), "expected 0 or a number >= {}, got {}; write 0 if it is meant",
-                      exact(kMinF32), source.written(key, number));
+    throw input_error(config.where(key),
+                      "expected 0 or a number >= {}, got {}; write 0 if it is meant",
+                      exact(kMinF32), written(config, key, number));
   }
 }
 
-void check_optimizer(const OptimizerSection& optimizer, const Source& source) {
+void check_optimizer(const RunConfig& config) {
+  const OptimizerSection& optimizer = config.optimizer;
   if (optimizer.min_lr <= optimizer.lr) return;
-  throw input_error(source("optimizer.min_lr"), "expected at most lr = {}, got {}; lower it",
-                    source.written("optimizer.lr", optimizer.lr),
-                    source.written("optimizer.min_lr", optimizer.min_lr));
+  throw input_error(config.where("optimizer.min_lr"), "expected at most lr = {}, got {}; lower it",
+                    written(config, "optimizer.lr", optimizer.lr),
+                    written(config, "optimizer.min_lr", optimizer.min_lr));
 }
 
-void check_parallel(const ParallelSection& parallel, const Source& source) {
+void check_parallel(const RunConfig& config) {
+  const ParallelSection& parallel = config.parallel;
   const std::pair<const char*, std::int64_t> degrees[] = {{"parallel.pp", parallel.pp},
                                                           {"parallel.chunks", parallel.chunks},
                                                           {"parallel.dp", parallel.dp},
                                                           {"parallel.ep", parallel.ep}};
   for (const auto& [key, degree] : degrees) {
     if (degree == 1) continue;
-    throw input_error(source(key),
+    throw input_error(config.where(key),
                       "expected 1, got {}; this version trains in one process (train.shards cuts "
                       "a batch the same way)",
-                      source.written(key, degree));
+                      written(config, key, degree));
   }
   if (parallel.layout != Layout::colocated) {
-    throw input_error(source("parallel.layout"),
+    throw input_error(config.where("parallel.layout"),
                       "expected \"colocated\", got \"disaggregated\"; this version trains in one "
                       "process");
   }
   if (parallel.all_to_all != "auto") {
-    throw input_error(source("parallel.all_to_all"),
+    throw input_error(config.where("parallel.all_to_all"),
                       "expected \"auto\", got \"{}\"; this version trains in one process, which "
                       "exchanges nothing",
                       printable(parallel.all_to_all, 60));
@@ -247,21 +243,21 @@ void check_parallel(const ParallelSection& parallel, const Source& source) {
 }
 
 /// Keys whose other values later versions will have a meaning for.
-void check_not_yet(const RunConfig& config, const Source& source) {
+void check_not_yet(const RunConfig& config) {
   if (config.balance.capacity_factor != 0.0) {
-    throw input_error(source("balance.capacity_factor"),
+    throw input_error(config.where("balance.capacity_factor"),
                       "expected 0, got {}; this version drops no tokens",
-                      source.written("balance.capacity_factor", config.balance.capacity_factor));
+                      written(config, "balance.capacity_factor", config.balance.capacity_factor));
   }
   if (!config.output.trace.empty()) {
-    throw input_error(source("output.trace"),
+    throw input_error(config.where("output.trace"),
                       "expected \"\", got \"{}\"; this version writes no trace of a run",
                       printable(config.output.trace, 60));
   }
 }
 
 /// A metrics file where checkpoints of steps are to be would be in their way.
-void check_metrics_place(const RunConfig& config, const Source& source) {
+void check_metrics_place(const RunConfig& config) {
   if (config.output.metrics.empty() || config.checkpoint.folder.empty()) return;
   const auto plain = [](const std::string& path) {
     return std::filesystem::absolute(path).lexically_normal();
@@ -269,33 +265,38 @@ void check_metrics_place(const RunConfig& config, const Source& source) {
   const std::filesystem::path inside =
       plain(config.output.metrics).lexically_relative(plain(config.checkpoint.folder + "/"));
   if (inside.empty() || !inside.begin()->string().starts_with("step-")) return;
-  throw input_error(source("output.metrics"),
+  throw input_error(config.where("output.metrics"),
                     "expected a file outside the checkpoints, got \"{}\"; name another",
                     config.output.metrics);
 }
 
-void check(const RunConfig& config, const Source& source) {
-  check_model_and_data(config, source);
-  check_batches(config.train, source);
-  check_vanishing(config, source);
-  check_optimizer(config.optimizer, source);
-  check_parallel(config.parallel, source);
-  check_not_yet(config, source);
-  check_metrics_place(config, source);
+void check(const RunConfig& config) {
+  check_model_and_data(config);
+  check_batches(config);
+  check_vanishing(config);
+  check_optimizer(config);
+  check_parallel(config);
+  check_not_yet(config);
+  check_metrics_place(config);
   if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
-    throw input_error(source("checkpoint.every"),
+    throw input_error(config.where("checkpoint.every"),
                       "expected 0 without checkpoint.folder, got {}; name a folder",
-                      source.written("checkpoint.every", config.checkpoint.every));
+                      written(config, "checkpoint.every", config.checkpoint.every));
   }
 }
 
 }  // namespace
 
+std::string RunConfig::where(std::string_view key) const {
+  return moestro::where(origins, file, key);
+}
+
 RunConfig read_run_config(const std::filesystem::path& path,
                           const std::vector<std::string>& overrides) {
   RunConfig config;
-  const Origins origins = read_fields(path, overrides, fields(config));
-  check(config, {origins, path});
+  config.file = path;
+  config.origins = read_fields(path, overrides, fields(config));
+  check(config);
   return config;
 }
 

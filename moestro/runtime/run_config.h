@@ -8,7 +8,10 @@
 #include <filesystem>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "moestro/core/fields.h"
 
 namespace moestro::runtime {
 
@@ -69,9 +72,9 @@ struct OptimizerSection {  // AdamW
 };
 
 struct BalanceSection {
-  double aux_loss = 0.0;     // coefficient of the load-balancing loss
-  double z_loss = 0.0;       // coefficient of the router z-loss
-  double bias_update = 0.0;  // rate of the auxiliary-loss-free selection-bias update
+  double aux_loss = 0.0;         // coefficient of the load-balancing loss
+  double z_loss = 0.0;           // coefficient of the router z-loss
+  double bias_update = 0.0;      // rate of the auxiliary-loss-free selection-bias update
   double capacity_factor = 0.0;  // 0: no token is dropped
 };
 
@@ -107,6 +110,12 @@ struct RunConfig {
   ParallelSection parallel;
   CheckpointSection checkpoint;
   OutputSection output;
+
+  std::filesystem::path file;  // it was read from; empty: made by a program
+  Origins origins;             // of the keys that were set
+
+  /// "run.toml:7 train.steps": what an error about a key starts with.
+  [[nodiscard]] std::string where(std::string_view key) const;
 };
 
 /// Reads run.toml and applies `--set key.path=value` overrides in order. Relative paths in the file

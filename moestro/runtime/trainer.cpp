@@ -12,6 +12,7 @@
 #include "moestro/checkpoint/run_folder.h"
 #include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
+#include "moestro/core/error_context.h"
 #include "moestro/core/log.h"
 #include "moestro/core/text.h"
 #include "moestro/data/batches.h"
@@ -59,14 +60,14 @@ StepPlan plan_of(const RunConfig& config, const Compute& compute) {
           .balance = config.balance};
 }
 
-void check_balance(const BalanceSection& balance, const model::ModelConfig& config) {
+void check_balance(const RunConfig& config, const model::ModelConfig& model) {
   bool routes = false;
-  for (const auto& layer : config.layers) routes = routes || layer.ffn == model::FfnKind::moe;
-  if (balance.bias_update > 0.0 && !(routes && config.moe.router.has_selection_bias)) {
-    throw input_error("balance.bias_update",
+  for (const auto& layer : model.layers) routes = routes || layer.ffn == model::FfnKind::moe;
+  if (config.balance.bias_update > 0.0 && !(routes && model.moe.router.has_selection_bias)) {
+    throw input_error(config.where("balance.bias_update"),
                       "expected a model whose router has a selection bias, got {}; use "
                       "balance.aux_loss instead",
-                      config.model_type);
+                      model.model_type);
   }
 }
 
@@ -98,11 +99,12 @@ RunReport report_of(const Run& run) {
 }
 
 /// Validation that was asked for in so many words must be possible; otherwise say that it is not.
-void check_validation(const DataSection& section, const TrainingData& data) {
+void check_validation(const RunConfig& config, const TrainingData& data) {
+  const DataSection& section = config.data;
   const auto held_out = static_cast<std::int64_t>(data.validation.size());
   if (data::num_windows(held_out, section.seq_len) > 0) return;
   if (!section.validation_text.empty()) {
-    throw input_error("data.validation_text",
+    throw input_error(config.where("data.validation_text"),
                       "expected at least one window of seq_len + 1 = {} tokens, got {}; use a "
                       "longer text or a shorter seq_len",
                       section.seq_len + 1, held_out);
@@ -132,19 +134,23 @@ Run set_up(const RunConfig& config) {
   Run run;
   run.config = config;
   if (!config.checkpoint.folder.empty()) {
-    checkpoint::prepare_run_folder(config.checkpoint.folder);
-    run.lock.emplace(checkpoint::lock_run_folder(config.checkpoint.folder));
+    in_context(config.where("checkpoint.folder"), [&] {
+      checkpoint::prepare_run_folder(config.checkpoint.folder);
+      run.lock.emplace(checkpoint::lock_run_folder(config.checkpoint.folder));
+    });
   }
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
-  run.model = load_model(
-      config.model, [&](const model::ModelConfig& model) { check_balance(config.balance, model); });
+  run.model =
+      load_model(config, [&](const model::ModelConfig& model) { check_balance(config, model); });
   warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
-  run.data = load_training_data(config.data, decoder.config.vocab);
-  check_validation(config.data, run.data);
+  run.data = load_training_data(config, decoder.config.vocab);
   run.batches = std::make_unique<data::Batches>(
-      run.data.training, data::BatchOptions{.seq_len = config.data.seq_len,
-                                            .seed = static_cast<std::uint64_t>(config.train.seed)});
+      run.data.training,
+      data::BatchOptions{.seq_len = config.data.seq_len,
+                         .seed = static_cast<std::uint64_t>(config.train.seed)},
+      config.where("data.text"));
+  check_validation(config, run.data);
   warn_of_long_sequences(config.data.seq_len, decoder.config.max_positions);
   prepare_for_training(decoder, run.compute.dtype);
   run.optimizer =
@@ -173,7 +179,9 @@ std::string resume(Run& run) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty() || !section.resume) return "";
   const RunIdentity identity = identity_of(run);
-  const auto found = load_newest_checkpoint(section.folder, identity, run.model, run.optimizer);
+  const auto found = in_context(run.config.where("checkpoint.folder"), [&] {
+    return load_newest_checkpoint(section.folder, identity, run.model, run.optimizer);
+  });
   if (!found) return "";
   const Progress& progress = found->progress;
   if (progress.step < run.config.train.steps) report_changes(*found, identity);
@@ -188,9 +196,11 @@ std::string resume(Run& run) {
 void check_room(const Run& run) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty()) return;
-  checkpoint::require_room(section.folder, {.first = run.report.first_step,
-                                            .last = run.config.train.steps,
-                                            .sets_aside = !section.resume});
+  in_context(run.config.where("checkpoint.folder"), [&] {
+    checkpoint::require_room(section.folder, {.first = run.report.first_step,
+                                              .last = run.config.train.steps,
+                                              .sets_aside = !section.resume});
+  });
 }
 
 std::optional<float> validate(Run& run) {

@@ -1,6 +1,7 @@
 #include "moestro/runtime/training_data.h"
 
 #include "moestro/core/error.h"
+#include "moestro/core/error_context.h"
 #include "moestro/data/text.h"
 
 namespace moestro::runtime {
@@ -14,25 +15,30 @@ void append(std::vector<data::Token>& stream, const data::Tokenizer& tokenizer,
 
 }  // namespace
 
-TrainingData load_training_data(const DataSection& section, std::int64_t model_vocab) {
+TrainingData load_training_data(const RunConfig& config, std::int64_t model_vocab) {
+  const DataSection& section = config.data;
+  const auto read = [&](const char* key, const std::string& file) {
+    return in_context(config.where(key), [&] { return data::read_text(file); });
+  };
   TrainingData result;
-  result.tokenizer = data::make_tokenizer(section.tokenizer);
+  result.tokenizer = data::make_tokenizer(section.tokenizer, config.where("data.tokenizer"));
   if (result.tokenizer.vocab_size > model_vocab) {
-    throw input_error("data.tokenizer",
-                      "\"{}\" has {} token ids, but the model's vocabulary is {}; "
-                      "choose a model with a larger vocab_size",
-                      section.tokenizer, result.tokenizer.vocab_size, model_vocab);
+    throw input_error(
+        config.where(config.model.load.empty() ? "model.config" : "model.load"),
+        "expected a vocabulary of at least {}, the ids of data.tokenizer = \"{}\", got "
+        "{}; choose a model with a larger vocab_size",
+        result.tokenizer.vocab_size, section.tokenizer, model_vocab);
   }
   const bool has_own_validation = !section.validation_text.empty();
   const double fraction = has_own_validation ? 0.0 : section.validation_fraction;
   for (const std::string& file : section.text) {
-    const std::string text = data::read_text(file);
+    const std::string text = read("data.text", file);
     const data::TextSplit split = data::split_held_out(text, fraction);
     append(result.training, result.tokenizer, split.training);
     append(result.validation, result.tokenizer, split.held_out);
   }
   for (const std::string& file : section.validation_text) {
-    append(result.validation, result.tokenizer, data::read_text(file));
+    append(result.validation, result.tokenizer, read("data.validation_text", file));
   }
   const std::int64_t vocab = result.tokenizer.vocab_size;
   result.unigram_entropy = data::unigram_cross_entropy(

@@ -18,8 +18,8 @@ struct TrainingData {
   double unigram_entropy = 0.0;
 };
 
-/// Reads, splits and tokenises the texts of a run. Errors: input, if a file cannot be used, or the
-/// tokenizer has more ids than the model.
-[[nodiscard]] TrainingData load_training_data(const DataSection& section, std::int64_t model_vocab);
+/// Reads, splits and tokenises the texts of a run. Errors: input at the place of the key, if a file
+/// cannot be used, or the tokenizer has more ids than the model.
+[[nodiscard]] TrainingData load_training_data(const RunConfig& config, std::int64_t model_vocab);
 
 }  // namespace moestro::runtime

@@ -115,7 +115,7 @@ TEST(Batches, RefusesTextShorterThanOneWindow) {
     EXPECT_EQ(error.kind(), ErrorKind::input);
     EXPECT_STREQ(error.what(),
                  "[run.toml data.text] expected more tokens than one sequence (data.seq_len = 8), "
-                 "got 8; add text or lower seq_len");
+                 "got 8; add text, hold out less or lower seq_len");
   }
   EXPECT_THROW(Batches(counting(8), {.seq_len = 0, .seed = 1}), Error);
 }

@@ -62,7 +62,7 @@ class Checkpoints : public testing::Test {
   RunIdentity identity_ = {
       .data = {.seq_len = 1, .seed = 2, .tokenizer = "byte", .fingerprint = "text", .windows = 10},
       .settings = {{"optimizer.lr", "0.001"}, {"train.dtype", "\"f32\""}}};
-  LoadedModel model_ = load_model(config_.model);
+  LoadedModel model_ = load_model(config_);
   Optimizer optimizer_;
   std::string log_;
 };
