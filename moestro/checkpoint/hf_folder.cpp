@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "moestro/checkpoint/usable_numbers.h"
 #include "moestro/core/error.h"
 #include "moestro/core/json.h"
 #include "moestro/core/text.h"
@@ -14,6 +15,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kSingleFile = "model.safetensors";
+constexpr const char* kOtherWeights =
+    "the file is damaged, or the training that wrote it had diverged: take other weights";
 constexpr const char* kIndexFile = "model.safetensors.index.json";
 
 bool is_there(const fs::path& path) {
@@ -176,6 +179,9 @@ void HfFolder::read(const model::ModelConfig& config, const model::TensorSpec& s
   const SafetensorsFile& file = file_of(place ? place->name : spec.name);
   require_shape(file.path().string(), file.info(place->name), place->shape);
   file.read_floats(place->name, out, place->first_element);
+  Unusable unusable = find_unusable(out);
+  unusable.first += place->first_element;
+  require_usable(unusable, kLowest, file.path().string(), place->name, kOtherWeights);
   const bool may_have_twin = config.tied_embeddings && spec.role == model::Role::embedding;
   if (may_have_twin && has(kTiedHeadName) && !has_equal_values(*this, place->name, kTiedHeadName)) {
     throw input_error(fmt::format("{} tensor \"{}\"", path_.string(), kTiedHeadName),

@@ -41,6 +41,8 @@ class HfFolder {
   /// All tensors, sorted.
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] bool has(std::string_view name) const;
+  /// The file that holds a tensor. Errors: input, if there is no such tensor.
+  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
   /// Errors: input, if there is no such tensor.
   [[nodiscard]] const TensorInfo& info(std::string_view name) const;
   /// Converts elements of a tensor. Errors: as info and SafetensorsFile::read_floats.
@@ -57,14 +59,14 @@ class HfFolder {
   /// Reads a tensor of the model as float, in the layout of `spec`. Reading the embedding of a
   /// model with tied embeddings also checks a head that is stored nevertheless.
   /// Shapes: out has spec.elements(). Errors: input, if it is nowhere, has another shape (expected
-  /// and got are named), or is no float type; if a stored tied head differs from the embedding.
+  /// and got are named), is no float type or holds numbers that are not finite; if a stored tied
+  /// head differs from the embedding.
   void read(const model::ModelConfig& config, const model::TensorSpec& spec,
             std::span<float> out) const;
 
  private:
   void add_file(const std::filesystem::path& file);
   void add_shards(const std::filesystem::path& index);
-  [[nodiscard]] const SafetensorsFile& file_of(std::string_view name) const;
 
   std::filesystem::path path_;
   std::vector<SafetensorsFile> files_;

@@ -10,6 +10,7 @@
 #include "moestro/checkpoint/atomic_folder.h"
 #include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/checkpoint/state_check.h"
+#include "moestro/checkpoint/usable_numbers.h"
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
 #include "moestro/core/log.h"
@@ -22,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* kStateFile = "trainer.json";
 constexpr std::string_view kStepPrefix = "step-";
+constexpr float kLeastSquare = 0.0F;  // the optimizer takes its root
 
 std::string exp_avg_name(const model::TensorSpec& spec) {
   return "exp_avg." + spec.name;
@@ -60,10 +62,38 @@ void check_moment(const SafetensorsFile& file, const std::string& name,
   }
 }
 
+void require_usable_moment(const Unusable& numbers, float least, const SafetensorsFile& file,
+                           const std::string& name) {
+  require_usable(numbers, least, file.path().string(), name, "the file is damaged");
+}
+
 void read_moment(const SafetensorsFile& file, const std::string& name,
-                 const model::TensorSpec& spec, std::span<float> out) {
+                 const model::TensorSpec& spec, float least, std::span<float> out) {
   check_moment(file, name, spec);
   file.read_floats(name, out);
+  require_usable_moment(find_unusable(out, least), least, file, name);
+}
+
+/// As reading would, without the memory for it.
+void prove_moment(const SafetensorsFile& file, const std::string& name,
+                  const model::TensorSpec& spec, float least) {
+  check_moment(file, name, spec);
+  require_usable_moment(find_unusable(file, name, least), least, file, name);
+}
+
+/// Nobody could go on from what a diverged run leaves.
+void require_usable_tensors(const fs::path& folder, const TrainingTensors& tensors) {
+  const auto require = [&](const std::string& name, std::span<const float> values, float least) {
+    require_usable(find_unusable(values, least), least, folder.string(), name,
+                   "the run has diverged and this step is not saved: go on from an earlier "
+                   "checkpoint with a lower optimizer.lr");
+  };
+  for (const model::TensorSpec& spec : tensors.specs) {
+    require(spec.name, tensors.weights(spec), kLowest);
+    if (!has_optimizer_state(spec)) continue;
+    require(exp_avg_name(spec), tensors.exp_avg(spec), kLowest);
+    require(exp_avg_sq_name(spec), tensors.exp_avg_sq(spec), kLeastSquare);
+  }
 }
 
 bool is_other_version(const Json& state) {
@@ -126,6 +156,7 @@ void save_training_checkpoint(const fs::path& folder, std::string_view config_js
   Json json = {{"format", kCheckpointFormat}, {"version", kCheckpointVersion}};
   json.update(state);
   require_readable_state(json);
+  require_usable_tensors(folder, tensors);
   AtomicFolder target(folder);
   write_hf_files(target.staging(), config_json, tensors.specs, tensors.weights, {});
   write_optimizer(target.staging() / kOptimizerFile, tensors);
@@ -177,8 +208,8 @@ Json read_training_state(const fs::path& folder) {
 
 void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
                   std::span<float> exp_avg, std::span<float> exp_avg_sq) {
-  read_moment(file, exp_avg_name(spec), spec, exp_avg);
-  read_moment(file, exp_avg_sq_name(spec), spec, exp_avg_sq);
+  read_moment(file, exp_avg_name(spec), spec, kLowest, exp_avg);
+  read_moment(file, exp_avg_sq_name(spec), spec, kLeastSquare, exp_avg_sq);
 }
 
 std::string why_not_resumable(const HfFolder& folder, const model::ModelConfig& config) {
@@ -191,8 +222,8 @@ std::string why_not_resumable(const HfFolder& folder, const model::ModelConfig& 
     const SafetensorsFile file(folder.path() / kOptimizerFile);
     for (const model::TensorSpec& spec : model::tensors(config)) {
       if (!has_optimizer_state(spec) || !folder.locate(config, spec)) continue;
-      check_moment(file, exp_avg_name(spec), spec);
-      check_moment(file, exp_avg_sq_name(spec), spec);
+      prove_moment(file, exp_avg_name(spec), spec, kLowest);
+      prove_moment(file, exp_avg_sq_name(spec), spec, kLeastSquare);
     }
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;

@@ -39,7 +39,8 @@ struct TrainingTensors {
 /// Writes a whole checkpoint, which appears only when complete. `config_json` is the text of
 /// config.json, whose dtype becomes f32; `state` becomes trainer.json after format and version: an
 /// object that check_state accepts (docs/formats.md).
-/// Errors: internal, if it does not; as AtomicFolder; io.
+/// Errors: internal, if it does not; input, if tensors hold numbers that no training can go on with
+/// (a diverged run); as AtomicFolder; io.
 void save_training_checkpoint(const std::filesystem::path& folder, std::string_view config_json,
                               const Json& state, const TrainingTensors& tensors);
 
@@ -56,12 +57,13 @@ void require_readable_files(const std::filesystem::path& folder);
 void check_version(const std::filesystem::path& folder);
 
 /// Reads both moments of a tensor from an optimizer file (`folder / kOptimizerFile`).
-/// Shapes: both spans have spec.elements(). Errors: input, if one is absent or of another shape.
+/// Shapes: both spans have spec.elements(). Errors: input, if one is absent, of another shape or
+/// holds numbers that are not finite (or squares below 0).
 void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
                   std::span<float> exp_avg, std::span<float> exp_avg_sq);
 
 /// Why training could not go on from a folder; empty if it could, or if the folder has none of the
-/// files that training adds. Reads headers and trainer.json only. Errors: io.
+/// files that training adds. Reads trainer.json and all moments. Errors: io.
 [[nodiscard]] std::string why_not_resumable(const HfFolder& folder,
                                             const model::ModelConfig& config);
 

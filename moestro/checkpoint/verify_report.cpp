@@ -54,6 +54,10 @@ void verify_tensor(const HfFolder& folder, const model::ModelConfig& config,
   if (!has_shape && is_first_use)
     report.wrong_shapes.push_back({stored.name, place->shape, stored.shape});
   if (!is_readable && is_first_use) report.wrong_dtypes.push_back({stored.name, stored.dtype});
+  if (is_readable && is_first_use) {
+    const Unusable numbers = find_unusable(folder.file_of(place->name), place->name);
+    if (numbers.count > 0) report.unusable.push_back({stored.name, numbers});
+  }
   if (is_repeated) report.repeated.push_back(spec.name);
   if (!has_shape || !is_readable || is_repeated) return;
   ++report.found;
@@ -143,6 +147,14 @@ std::vector<std::string> lines(const std::vector<WrongDtype>& tensors) {
   return text;
 }
 
+std::vector<std::string> lines(const std::vector<UnusableTensor>& tensors) {
+  std::vector<std::string> text;
+  text.reserve(tensors.size());
+  for (const UnusableTensor& t : tensors)
+    text.push_back(fmt::format("{}: {}", t.name, to_text(t.numbers)));
+  return text;
+}
+
 std::string dtypes_text(const std::map<Dtype, std::int64_t>& by_dtype) {
   std::vector<std::string> parts;
   parts.reserve(by_dtype.size());
@@ -155,7 +167,8 @@ std::string dtypes_text(const std::map<Dtype, std::int64_t>& by_dtype) {
 
 bool VerifyReport::is_complete() const {
   return missing.empty() && unexpected.empty() && repeated.empty() && wrong_shapes.empty() &&
-         wrong_dtypes.empty() && differing_twins.empty() && resume_problem.empty();
+         wrong_dtypes.empty() && unusable.empty() && differing_twins.empty() &&
+         resume_problem.empty();
 }
 
 VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& config) {
@@ -197,6 +210,7 @@ std::string to_text(const VerifyReport& report, std::size_t limit) {
   text += section("stored twice", report.repeated, limit);
   text += section("wrong shape", lines(report.wrong_shapes), limit);
   text += section("type that cannot be read as float", lines(report.wrong_dtypes), limit);
+  text += section("tensors with numbers that are not finite", lines(report.unusable), limit);
   text += section("tied head unlike the embedding", report.differing_twins, limit);
   if (!report.resume_problem.empty()) {
     text += fmt::format("  training cannot go on from it: {}\n", report.resume_problem);
@@ -222,6 +236,10 @@ Json to_json(const VerifyReport& report) {
   for (const WrongDtype& t : report.wrong_dtypes) {
     wrong_dtypes.push_back({{"name", t.name}, {"dtype", to_string(t.dtype)}});
   }
+  Json unusable = Json::array();
+  for (const UnusableTensor& t : report.unusable) {
+    unusable.push_back({{"name", t.name}, {"count", t.numbers.count}, {"first", t.numbers.first}});
+  }
   return {
       {"format", "moestro.verify"},
       {"version", 1},
@@ -234,6 +252,7 @@ Json to_json(const VerifyReport& report) {
       {"repeated", report.repeated},
       {"wrong_shapes", wrong_shapes},
       {"wrong_dtypes", wrong_dtypes},
+      {"not_finite", unusable},
       {"differing_twins", report.differing_twins},
       {"resume_problem", report.resume_problem.empty() ? Json() : Json(report.resume_problem)},
       {"tolerated",

@@ -1,7 +1,7 @@
 #pragma once
 // Completeness proof of a checkpoint: every tensor of the model is stored exactly once, with its
-// shape and in a type that can be read, and nothing else is stored. `moestro verify CKPT` prints
-// it.
+// shape, in a type that can be read and with finite numbers, and nothing else is stored. `moestro
+// verify CKPT` prints it.
 //
 //   const VerifyReport report = verify_complete(HfFolder(path), config);
 //   fmt::print("{}", to_text(report));    // report.is_complete()
@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "moestro/checkpoint/hf_folder.h"
+#include "moestro/checkpoint/usable_numbers.h"
 #include "moestro/core/json.h"
 
 namespace moestro::checkpoint {
@@ -24,6 +25,11 @@ struct WrongShape {
 struct WrongDtype {
   std::string name;  // as stored
   Dtype dtype = Dtype::f32;
+};
+
+struct UnusableTensor {
+  std::string name;  // as stored
+  Unusable numbers;
 };
 
 struct VerifyReport {
@@ -39,6 +45,7 @@ struct VerifyReport {
   std::vector<std::string> repeated;    // stored under their own name and in a stacked tensor
   std::vector<WrongShape> wrong_shapes;
   std::vector<WrongDtype> wrong_dtypes;      // types that do not convert to float
+  std::vector<UnusableTensor> unusable;      // with numbers that are not finite
   std::vector<std::string> differing_twins;  // a stored tied head unlike the embedding
 
   std::string resume_problem;  // why training could not go on from its own checkpoint
@@ -54,8 +61,7 @@ struct VerifyReport {
 };
 
 /// Compares the tensors of a folder with those of a model, and checks what training added to it if
-/// it did. Reads headers only, and the head if
-/// tied embeddings are stored twice.
+/// it did. Cost: reads every tensor once.
 [[nodiscard]] VerifyReport verify_complete(const HfFolder& folder,
                                            const model::ModelConfig& config);
 

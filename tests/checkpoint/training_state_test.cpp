@@ -3,11 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "moestro/checkpoint/hf_folder.h"
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
+#include "tests/checkpoint/overwrite_number.h"
+#include "tests/checkpoint/tiny_model.h"
 #include "tests/core/temporary_folder.h"
 
 namespace moestro::checkpoint {
@@ -45,6 +49,13 @@ Json state_of(std::int64_t step) {
             {"fingerprint", "f"},
             {"windows", 10}}},
           {"settings", {{"train.steps", "9"}}}};
+}
+
+/// What trainer.json says after 12 steps.
+Json sound_state() {
+  Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
+  state.update(state_of(12));
+  return state;
 }
 
 void save(const fs::path& root, std::int64_t step) {
@@ -127,9 +138,41 @@ TEST(TrainingCheckpoint, RefusesMomentsOfAnotherModel) {
   EXPECT_THROW(read_moments(optimizer, spec, m, v), Error);
 }
 
+TEST(TrainingCheckpoint, IsNotWrittenByADivergedRun) {
+  const test::TemporaryFolder root;
+  for (const int which : {0, 1, 2}) {
+    const auto values = [&](int place) { return constant(place == which ? -INFINITY : 1.0F); };
+    EXPECT_THROW(save_training_checkpoint(step_folder(root.path(), 7), kConfig, state_of(7),
+                                          {two_specs(), values(0), values(1), values(2)}),
+                 Error)
+        << which;
+  }
+  EXPECT_TRUE(fs::is_empty(root.path()));
+}
+
+TEST(TrainingCheckpoint, WithMomentsThatNoTrainingCanGoOnWithIsDamaged) {
+  const model::ModelConfig config = tiny_config();
+  const test::TemporaryFolder root;
+  const fs::path folder = step_folder(root.path(), 7);
+  save_training_checkpoint(folder, kTinyConfig, state_of(7),
+                           {model::tensors(config), tiny_values(), tiny_values(), constant(1.0F)});
+  EXPECT_EQ(why_not_resumable(HfFolder(folder), config), "");
+  const std::string name = "model.norm.weight";
+  for (const auto& [tensor, number] :
+       {std::pair{"exp_avg." + name, NAN}, {"exp_avg_sq." + name, -1.0F}}) {
+    const test::TemporaryFolder copy;
+    fs::copy(folder, copy.path(), fs::copy_options::recursive);
+    overwrite_number(copy.path() / kOptimizerFile, tensor, 3, number);
+    EXPECT_THAT(why_not_resumable(HfFolder(copy.path()), config),
+                HasSubstr("tensor \"" + tensor + "\"] expected finite numbers"));
+    std::vector<float> m(8), v(8);
+    const SafetensorsFile file(copy.path() / kOptimizerFile);
+    EXPECT_THROW(read_moments(file, {name, {8}, model::Role::final_norm}, m, v), Error);
+  }
+}
+
 TEST(TrainingCheckpoint, RefusesForeignAndNewerStates) {
-  Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
-  state.update(state_of(12));
+  Json state = sound_state();
   EXPECT_EQ(refusal(state.dump()), "no error");
   EXPECT_THAT(refusal("[]"), HasSubstr("expected \"format\": \"moestro-checkpoint\""));
   EXPECT_THAT(refusal(R"({"format":"x","version":1})"), HasSubstr("expected \"format\""));
@@ -182,8 +225,7 @@ constexpr Falsehood kFalsehoods[] = {
 
 TEST(TrainingCheckpoint, AStateThatCannotBeIsDamaged) {
   for (const Falsehood& falsehood : kFalsehoods) {
-    Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
-    state.update(state_of(12));
+    Json state = sound_state();
     state.merge_patch(Json::parse(falsehood.patch));
     const std::string message = refusal(state.dump());
     EXPECT_THAT(message, HasSubstr(std::string("trainer.json ") + falsehood.key + "] expected"))
@@ -193,8 +235,7 @@ TEST(TrainingCheckpoint, AStateThatCannotBeIsDamaged) {
 }
 
 TEST(TrainingCheckpoint, AStateOfAnOlderVersionIsCheckedWithoutTheNumberOfWindows) {
-  Json state = {{"format", "moestro-checkpoint"}, {"version", 1}};
-  state.update(state_of(12));
+  Json state = sound_state();
   state.merge_patch(Json::parse(R"({"data":{"windows":null},"settings":null})"));
   EXPECT_EQ(refusal(state.dump()), "no error");
   state["position"]["offset"] = 99999999999;

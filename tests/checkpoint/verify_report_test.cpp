@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/core/json.h"
+#include "tests/checkpoint/overwrite_number.h"
 #include "tests/checkpoint/tiny_model.h"
 #include "tests/core/temporary_folder.h"
 
@@ -48,6 +50,22 @@ TEST(VerifyComplete, AcceptsEveryTensorExactlyOnce) {
   // Two layers of attention 8*8 + 2*8*4 + 8*8, router 4*8, 4 experts of 3*6*8, 2 norms; embedding,
   // head, final norm.
   EXPECT_EQ(report.elements, 2 * (64 + 64 + 64 + 32 + 576 + 16) + 2 * 16 * 8 + 8);
+}
+
+TEST(VerifyComplete, FindsNumbersThatAreNotFinite) {
+  const test::TemporaryFolder root;
+  save_hf_folder(root.path() / "m", kTinyConfig, model::tensors(tiny_config()), tiny_values());
+  const auto verify = [&] { return verify_complete(HfFolder(root.path() / "m"), tiny_config()); };
+  EXPECT_TRUE(verify().is_complete());
+  const fs::path file = root.path() / "m" / "model.safetensors";
+  overwrite_number(file, "model.norm.weight", 3, NAN);
+  overwrite_number(file, "model.norm.weight", 5, INFINITY);
+  const VerifyReport report = verify();
+  EXPECT_FALSE(report.is_complete());
+  EXPECT_THAT(to_text(report), HasSubstr("  tensors with numbers that are not finite: 1\n"
+                                         "    model.norm.weight: 2, the first, nan, at index 3\n"));
+  EXPECT_EQ(to_json(report)["not_finite"].dump(),
+            R"([{"name":"model.norm.weight","count":2,"first":3}])");
 }
 
 TEST(VerifyComplete, ListsEveryKindOfProblem) {
