@@ -28,8 +28,7 @@ Unusable find_unusable(std::span<const float> values, float least) {
 }
 
 Unusable find_unusable(const SafetensorsFile& file, std::string_view name, float least) {
-  constexpr std::int64_t kPiece = 1
-                                  << 16;  // numbers; stacked experts are too large to convert whole
+  constexpr std::int64_t kPiece = 65536;  // stacked experts are too large to convert whole
   std::vector<float> piece(kPiece);
   Unusable found;
   const std::int64_t elements = file.info(name).elements();

@@ -30,8 +30,7 @@ struct VerifyArguments {
 bool parse_verify(const Arguments& arguments, VerifyArguments& parsed) {
   CLI::App app(
       "Checks that a checkpoint holds every tensor once, with its shape and finite numbers; or, "
-      "with "
-      "--against, that the model computes what reference outputs say.",
+      "with --against, that the model computes what reference outputs say.",
       "moestro verify");
   CLI::Option* checkpoint =
       app.add_option("CHECKPOINT", parsed.checkpoint,

@@ -154,10 +154,10 @@ struct RowTiles {
   std::int64_t height, count;
 };
 
-/// Packs b, filled up with zeros to `depth` rows, as many tiles at a time as work memory is meant to hold, and calls
-/// body(packed, tile, column, row_begin, row_end) for every tile of the result, in parallel;
-/// `column` is the tile's first. Neighbours in order share their tile, so that a thread finds it in
-/// its cache.
+/// Packs b, filled up with zeros to `depth` rows, as many tiles at a time as work memory is meant
+/// to hold, and calls body(packed, tile, column, row_begin, row_end) for every tile of the result,
+/// in parallel; `column` is the tile's first. Neighbours in order share their tile, so that a
+/// thread finds it in its cache.
 template <class T, class Body>
 void for_tiles(const Matrix<const T>& b, std::int64_t depth, Cut cut, std::int64_t rows,
                RowTiles row_tiles, const Body& body) {

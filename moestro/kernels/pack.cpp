@@ -93,7 +93,8 @@ inline constexpr std::int64_t kPerWord = static_cast<std::int64_t>(sizeof(Word) 
 
 /// b's rows lie one after the other and are read in order: the panels are what fits into a cache.
 template <class T>
-[[gnu::always_inline]] inline void pack_rows(const Matrix<const T>& b, std::int64_t words, Word* out) {
+[[gnu::always_inline]] inline void pack_rows(const Matrix<const T>& b, std::int64_t words,
+                                             Word* out) {
   for (std::int64_t w = 0; w < words; ++w) {
     Word* to = out + w * kPanelColumns;
     for (std::int64_t panel = 0; panel < b.cols; panel += kPanelColumns) {

@@ -59,7 +59,6 @@ void gather_rows(std::int64_t slots, std::int64_t width, std::int64_t top_k, con
 /// base and out [tokens, width].
 template <class T, class Out>
 void combine_rows(std::int64_t tokens, std::int64_t width, std::int64_t top_k, const T* rows,
-                  const std::int64_t* row_of_slot, const float* weight, const Out* base,
-                  Out* out);
+                  const std::int64_t* row_of_slot, const float* weight, const Out* base, Out* out);
 
 }  // namespace moestro::kernels

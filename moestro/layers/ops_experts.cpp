@@ -29,7 +29,7 @@ namespace {
 using kernels::rows_of;
 using kernels::transposed;
 
-constexpr std::int64_t kTileRows = 640;      // of one task: weights are packed once for all of them
+constexpr std::int64_t kTileRows = 640;  // of one task: weights are packed once for all of them
 constexpr std::int64_t kGradientRows = 1024;  // output rows of one weight-gradient task
 
 struct Sizes {

@@ -46,7 +46,8 @@ TYPED_TEST(Pack, PanelsHoldEveryEntryAndZerosElsewhere) {
           const std::int64_t at = is_transposed ? j * stride + i : i * stride + j;
           const float expected = exists ? to_float(data[static_cast<std::size_t>(at)]) : 0.0F;
           ASSERT_EQ(to_float(panel_entry(packed, k, i, j)), expected)
-              << given << " of " << k << " x " << n << ": " << i << ", " << j << (is_transposed ? " of b^T" : "");
+              << given << " of " << k << " x " << n << ": " << i << ", " << j
+              << (is_transposed ? " of b^T" : "");
         }
       }
     }
