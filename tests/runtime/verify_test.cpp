@@ -4,9 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "moestro/checkpoint/safetensors.h"
+#include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/core/error.h"
 #include "moestro/core/json.h"
 #include "moestro/kernels/gemm.h"
@@ -78,6 +84,92 @@ TEST_P(Golden, NoticesAWrongGradientNorm) {
   steps["grad_norms"][3] = steps["grad_norms"][3].get<double>() * 1.03;
   std::ofstream(folder.path() / "steps.json") << steps.dump();
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+}
+
+/// All of a reference, with one expected tensor changed.
+void copy_with(const std::filesystem::path& from, const std::filesystem::path& to,
+               const std::string& changed, const std::function<void(std::vector<float>&)>& change) {
+  for (const auto& entry : std::filesystem::directory_iterator(from)) {
+    std::filesystem::copy_file(entry.path(), to / entry.path().filename(),
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  const checkpoint::SafetensorsFile file(from / "expected.safetensors");
+  std::vector<checkpoint::TensorDeclaration> declarations;
+  for (const std::string& name : file.names()) {
+    declarations.push_back({name, checkpoint::Dtype::f32, file.info(name).shape});
+  }
+  if (!file.has(changed)) declarations.push_back({changed, checkpoint::Dtype::f32, {1}});
+  checkpoint::SafetensorsWriter writer(to / "expected.safetensors", declarations);
+  for (const checkpoint::TensorDeclaration& tensor : declarations) {
+    std::vector<float> values(1);
+    if (file.has(tensor.name)) {
+      values.resize(static_cast<std::size_t>(file.info(tensor.name).elements()));
+      file.read_floats(tensor.name, values);
+    }
+    if (tensor.name == changed) change(values);
+    writer.write_floats(tensor.name, values);
+  }
+  writer.finish();
+}
+
+float largest(const std::vector<float>& values) {
+  float most = 0.0F;
+  for (const float v : values) most = std::max(most, std::abs(v));
+  return most;
+}
+
+/// The gradient whose own largest entry is the smallest, but no rounding noise.
+std::string smallest_gradient(const std::filesystem::path& reference) {
+  const checkpoint::SafetensorsFile file(reference / "expected.safetensors");
+  std::map<std::string, float> sizes;
+  float most = 0.0F;
+  for (const std::string& name : file.names()) {
+    if (!name.starts_with("grad.")) continue;
+    std::vector<float> values(static_cast<std::size_t>(file.info(name).elements()));
+    file.read_floats(name, values);
+    sizes[name] = largest(values);
+    most = std::max(most, sizes[name]);
+  }
+  std::string least;
+  for (const auto& [name, size] : sizes) {
+    if (size > 2e-3F * most && (least.empty() || size < sizes[least])) least = name;
+  }
+  return least;
+}
+
+TEST_P(Golden, NoticesEveryKindOfWrongOutput) {
+  const std::filesystem::path reference = kGolden / GetParam();
+  const test::TemporaryFolder folder;
+  for (const std::string& name :
+       {std::string("logits"), std::string("hidden.0"), std::string("loss"),
+        std::string("aux_loss"), smallest_gradient(reference)}) {
+    copy_with(reference, folder.path(), name,
+              [](auto& values) { values[0] += 5e-4F * std::max(largest(values), 1e-6F); });
+    EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << name;
+  }
+  copy_with(reference, folder.path(), "logits", [](auto& values) { values[0] = std::nanf(""); });
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << "not a number";
+}
+
+TEST_P(Golden, NoticesAWrongLossOfAStep) {
+  const test::TemporaryFolder folder;
+  copy_reference(kGolden / GetParam(), folder.path());
+  Json steps = read_json_file(kGolden / GetParam() / "steps.json");
+  steps["losses"][3] = steps["losses"][3].get<double>() + 3e-3;
+  std::ofstream(folder.path() / "steps.json") << steps.dump();
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+}
+
+TEST_P(Golden, RefusesAGradientOfNoTensor) {
+  const test::TemporaryFolder folder;
+  copy_with(kGolden / GetParam(), folder.path(), "grad.model.nobody", [](auto&) {});
+  try {
+    static_cast<void>(verify_against(folder.path(), {}));
+    FAIL() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("grad.model.nobody is a gradient of no tensor"),
+              std::string::npos);
+  }
 }
 
 TEST_P(Golden, NoticesAWrongWeight) {
