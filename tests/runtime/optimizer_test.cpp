@@ -61,6 +61,24 @@ TEST(Optimizer, FirstStepMovesByTheLearningRate) {
   EXPECT_NEAR(one.parameter.value[0][0].item<float>(), 1.0 - 0.1 * 0.5 - 0.1, 1e-6);
 }
 
+TEST(Optimizer, OnlyMatricesDecay) {
+  OptimizerSection config;
+  config.lr = 0.1;
+  config.weight_decay = 0.5;
+  config.schedule = LrSchedule::constant;
+  layers::Parameter matrix = layers::make_parameter("matrix", {2, 2});
+  layers::Parameter vector = layers::make_parameter("vector", {4});
+  for (layers::Parameter* p : {&matrix, &vector}) {
+    layers::allocate_gradient(*p);
+    p->value.fill_(1.0);
+  }
+  Optimizer optimizer = make_optimizer(config, 1, {&matrix, &vector});
+  begin_gradients(optimizer);  // nobody writes any: zeros
+  EXPECT_EQ(update(optimizer, 1, 2.0), 0.0);
+  EXPECT_FLOAT_EQ(matrix.value[0][0].item<float>(), 1.0F - 0.1F * 0.5F);
+  EXPECT_EQ(vector.value[0].item<float>(), 1.0F);
+}
+
 TEST(Optimizer, ClippingIsInvisibleToAdamButReportedUnclipped) {
   OptimizerSection config;
   config.schedule = LrSchedule::constant;
