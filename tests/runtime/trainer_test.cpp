@@ -6,12 +6,17 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <fstream>
+#include <utility>
 
 #include "moestro/core/error.h"
 #include "moestro/core/file.h"
 #include "moestro/kernels/gemm.h"
+#include "moestro/model/hf_config.h"
+#include "moestro/model/ledger.h"
 #include "moestro/runtime/checkpoints.h"
 #include "moestro/runtime/generate.h"
+#include "moestro/runtime/optimizer.h"
 #include "tests/runtime/training_test_support.h"
 
 namespace moestro::runtime {
@@ -76,6 +81,139 @@ TEST_F(Trainer, AuxiliaryLossIsFormedPerShard) {
   config_.train.micro_batch = 1;
   config_.train.shards = 2;
   EXPECT_NE(unsharded.steps, train_and_collect(config_).steps);
+}
+
+TEST_F(Trainer, SavesWhereItIsInterruptedWhateverIsDue) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 4;
+  std::atomic<bool> stop{false};
+  TrainHooks hooks;
+  hooks.stop = &stop;
+  hooks.on_step = [&](const StepReport& step) { stop = step.step == 3; };
+  EXPECT_THAT(train(config_, hooks).checkpoint, HasSubstr("step-000003"));
+}
+
+TEST_F(Trainer, ValidatesEveryFewStepsAndAfterTheLast) {
+  config_.train.steps = 5;
+  config_.train.validate_every = 2;
+  std::vector<std::int64_t> validated;
+  TrainHooks hooks;
+  hooks.on_step = [&](const StepReport& step) {
+    if (step.validation_loss) validated.push_back(step.step);
+  };
+  static_cast<void>(train(config_, hooks));
+  EXPECT_EQ(validated, (std::vector<std::int64_t>{2, 4, 5}));
+}
+
+TEST_F(Trainer, ValidationTakesTheFirstWindowsAndNoMore) {
+  config_.train.steps = 1;
+  config_.train.micro_batch = 2;
+  config_.train.global_batch = 2;
+  config_.train.validation_batches = 3;  // six windows
+  config_.optimizer.lr = 0.0;            // the same weights each time
+  const auto loss_of = [&](const std::string& text) {
+    config_.data.validation_text = {folder_.file("held_out.txt", text).string()};
+    return train_and_collect(config_).result.validation_loss.value();
+  };
+  std::string text;
+  for (std::size_t i = 0; i < 6 * 19 + 1; ++i) text += static_cast<char>('a' + i * i % 23);
+  const float six = loss_of(text);
+  EXPECT_EQ(loss_of(text + std::string(100, 'z')), six);
+  for (const std::size_t place : {std::size_t{0}, std::size_t{6 * 19}}) {
+    std::string other = text;
+    other[place] = 'z';
+    EXPECT_NE(loss_of(other), six) << place;
+  }
+}
+
+TEST_F(Trainer, SeedsOfTheDataAndOfTheWeightsCount) {
+  config_.train.steps = 1;
+  const std::vector<float> first = train_and_collect(config_).steps;
+  RunConfig other = config_;
+  other.train.seed = config_.train.seed + 1;
+  EXPECT_NE(train_and_collect(other).steps, first);
+  other = config_;
+  other.model.init_seed = config_.model.init_seed + 1;
+  EXPECT_NE(train_and_collect(other).steps, first);
+}
+
+/// What a run says about itself before it begins.
+RunReport report_of(const RunConfig& config) {
+  RunReport report;
+  TrainHooks hooks;
+  hooks.on_start = [&](const RunReport& run) { report = run; };
+  static_cast<void>(train(config, hooks));
+  return report;
+}
+
+TEST_F(Trainer, NeverTrainsOnHeldOutText) {
+  config_.train.steps = 1;
+  const auto bytes = static_cast<std::int64_t>(read_file(config_.data.text.front()).size());
+  config_.data.validation_fraction = 0.25;
+  const RunReport split = report_of(config_);
+  EXPECT_EQ(split.train_tokens + split.validation_tokens, bytes);
+  EXPECT_NEAR(static_cast<double>(split.validation_tokens), 0.25 * static_cast<double>(bytes), 40);
+  config_.data.validation_text = {folder_.file("held_out.txt", std::string(50, 'x')).string()};
+  const RunReport apart = report_of(config_);
+  EXPECT_EQ(apart.train_tokens, bytes) << "nothing is held out of the training text";
+  EXPECT_EQ(apart.validation_tokens, 50);
+}
+
+TEST_F(Trainer, ReportsRatesThatBelongTogether) {
+  config_.train.steps = 3;
+  config_.optimizer.warmup_steps = 2;
+  RunReport run;
+  TrainHooks hooks;
+  hooks.on_start = [&](const RunReport& report) { run = report; };
+  hooks.on_step = [&](const StepReport& step) {
+    EXPECT_EQ(step.lr, learning_rate(config_.optimizer, 3, step.step));
+    EXPECT_DOUBLE_EQ(step.flops_per_second, step.tokens_per_second * run.flops_per_token);
+    EXPECT_DOUBLE_EQ(step.mfu, step.flops_per_second / run.gemm_peak_flops_per_second);
+  };
+  static_cast<void>(train(config_, hooks));
+  const model::ModelConfig config = model::resolve_model(config_.model.config).model;
+  EXPECT_EQ(run.flops_per_token, model::make_ledger(config, 19, {.with_mtp = false}).flops.value());
+}
+
+TEST_F(Trainer, ResumedBf16RunEqualsAnUninterruptedOne) {
+  if (!kernels::has_fast_bf16()) GTEST_SKIP() << "this CPU has no bf16 products";
+  config_.train.dtype = Dtype::bf16;
+  const Losses whole = train_and_collect(config_);
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 3;
+  static_cast<void>(train_and_collect(config_));
+  std::filesystem::remove_all(folder_.path() / "checkpoints" / "step-000006");
+  const std::vector<float> last(whole.steps.begin() + 3, whole.steps.end());
+  EXPECT_EQ(train_and_collect(config_).steps, last);
+}
+
+TEST_F(Trainer, RefusesACheckpointOfAnotherModelOfTheSameShapes) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 1;
+  static_cast<void>(train_and_collect(config_));
+  config_.train.steps = 2;
+  std::string config = read_file(config_.model.config);
+  config.replace(config.find("10000.0"), 7, "20000.0");
+  std::ofstream(config_.model.config) << config;
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+TEST_F(Trainer, RefusesAVocabularyThatLacksTokens) {
+  std::string config = read_file(config_.model.config);
+  config.replace(config.find("256"), 3, "200");
+  std::ofstream(config_.model.config) << config;
+  EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
+}
+
+TEST_F(Trainer, WarnsOfSequencesLongerThanTheModelsPositions) {
+  config_.train.steps = 1;
+  for (const auto& [seq_len, warns] : {std::pair{64, false}, std::pair{65, true}}) {
+    config_.data.seq_len = seq_len;
+    testing::internal::CaptureStderr();
+    static_cast<void>(train_and_collect(config_));
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(log.find("max_position_embeddings") != std::string::npos, warns) << seq_len;
+  }
 }
 
 TEST_F(Trainer, ResumedRunEqualsAnUninterruptedOne) {
