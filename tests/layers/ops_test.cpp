@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
+#include <set>
 #include <utility>
 
 #include "moestro/core/error.h"
@@ -24,7 +25,7 @@
 namespace moestro::layers {
 namespace {
 
-constexpr double kF32 = 2e-6;   // float32 rounding over sums of a few hundred terms
+constexpr double kF32 = 2e-6;     // float32 rounding over sums of a few hundred terms
 constexpr double kBf16 = 1.2e-2;  // eight bits of mantissa, in up to three roundings
 
 at::Tensor random(std::vector<std::int64_t> shape, int seed) {
@@ -64,8 +65,7 @@ Outcome run(const Context& context, const Tensors& values, const std::vector<Par
   if (defer) deferring.queue = &queue;
   const at::Tensor y = op(deferring, inputs);
   const at::Tensor noise = random(y.sizes().vec(), 99).to(at::kBFloat16);  // exact in both dtypes
-  const at::Tensor dy =
-      y.dim() == 0 ? at::full({}, 1.0, y.options()) : noise.to(y.scalar_type());
+  const at::Tensor dy = y.dim() == 0 ? at::full({}, 1.0, y.options()) : noise.to(y.scalar_type());
   torch::autograd::backward({y}, {dy});
   if (defer) queue.run();
   Outcome outcome{y.detach(), {}, {}};
@@ -224,7 +224,7 @@ TEST_P(Ops, AttentionMatchesAten) {
                        .scale = 0.3,
                        .window = c.window,
                        .qk_norm = c.norm,
-                       .norm_epsilon = 1e-6,
+                       .norm_epsilon = 1e-2,
                        .clip_qkv = c.clip,
                        .q_norm = has_norm ? &q_norm : nullptr,
                        .k_norm = has_norm ? &k_norm : nullptr,
@@ -292,6 +292,50 @@ TEST_P(Ops, RouterRecordsWhatItDid) {
   EXPECT_GE(records[0].aux_loss, 0.5);  // 1 when balanced
 }
 
+TEST_P(Ops, RecordOfShardsIsTheMeanOfTheirOwn) {
+  Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
+  const at::Tensor h = typed({context_.tokens(), 24}, 18);
+  std::vector<RoutingRecord> whole, parts;
+  context_.shards = 3;
+  context_.routing = &whole;
+  static_cast<void>(route(context_, h, router_case(1), 0, weight, nullptr, {}));
+  Context one = context_;
+  one.batch = 1;
+  one.shards = 1;
+  one.routing = &parts;
+  double aux = 0.0, z = 0.0;
+  for (std::int64_t s = 0; s < 3; ++s) {
+    const at::Tensor own = h.narrow(0, s * context_.seq, context_.seq).contiguous();
+    static_cast<void>(route(one, own, router_case(1), 0, weight, nullptr, {}));
+    aux += parts.back().aux_loss / 3.0;
+    z += parts.back().z_loss / 3.0;
+  }
+  EXPECT_NEAR(whole[0].aux_loss, aux, 1e-9);
+  EXPECT_NEAR(whole[0].z_loss, z, 1e-9);
+  for (std::size_t e = 0; e < 12; ++e) {
+    EXPECT_EQ(whole[0].expert_tokens[e],
+              parts[0].expert_tokens[e] + parts[1].expert_tokens[e] + parts[2].expert_tokens[e]);
+    EXPECT_NEAR(whole[0].score_sum[e],
+                parts[0].score_sum[e] + parts[1].score_sum[e] + parts[2].score_sum[e], 1e-9);
+  }
+}
+
+TEST_P(Ops, ExpertsOutsideTheChosenGroupsAreOutHoweverLowTheChosenScore) {
+  model::RouterConfig config = router_case(3);  // 4 groups of 3 experts, 2 chosen; sigmoid
+  config.top_k = 6;
+  Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
+  const at::Tensor selection = at::full({12}, -5.0, at::kFloat);  // every key is below 0
+  const Routing routing =
+      route(context_, typed({context_.tokens(), 24}, 18), config, 0, weight, nullptr, selection);
+  for (std::int64_t t = 0; t < context_.tokens(); ++t) {
+    std::set<std::int64_t> groups;
+    for (std::int64_t j = 0; j < 6; ++j) {
+      groups.insert(routing.index[t][j].item<std::int64_t>() / 3);
+    }
+    ASSERT_EQ(groups.size(), 2U) << t;
+  }
+}
+
 TEST_P(Ops, ExpertsMatchAtenWithAnIdleExpert) {
   Parameter router = random_parameter({12, 24}, 19, context_.dtype);
   router.value[4].fill_(0.0);
@@ -313,6 +357,28 @@ TEST_P(Ops, ExpertsMatchAtenWithAnIdleExpert) {
   EXPECT_EQ(gate_up.grad[4].abs().sum().item<float>(), 0.0F);
 }
 
+/// More rows of an expert than a tile holds, more rows of a weight gradient than a task makes.
+TEST_P(Ops, LargeExpertsMatchAten) {
+  context_.batch = 2;
+  context_.seq = 640;
+  constexpr std::int64_t kWidth = 520;
+  model::RouterConfig config = router_case(1);
+  config.experts = 2;
+  config.top_k = 1;
+  Parameter router = random_parameter({2, 24}, 19, context_.dtype);
+  const at::Tensor h = typed({context_.tokens(), 24}, 21);
+  const Routing routing = route(context_, h, config, 0, router, nullptr, {});
+  ASSERT_GT(routing.offset[1].item<std::int64_t>(), 512);
+  Parameter gate_up = random_parameter({2, 2 * kWidth, 24}, 22, context_.dtype, 2);
+  Parameter down = random_parameter({2, 24, kWidth}, 23, context_.dtype, 2);
+  expect_same_meaning(context_, {h, routing.weight.detach(), random({context_.tokens(), 24}, 24)},
+                      {&gate_up, &down}, [&](const Context& c, const Tensors& in) {
+                        Routing plan = routing;
+                        plan.weight = in[1];
+                        return experts(c, in[0], plan, gate_up, down, in[2], 1.0);
+                      });
+}
+
 TEST_P(Ops, HeadLossMatchesAten) {
   Parameter weight = random_parameter({301, 24}, 26, context_.dtype);
   at::Tensor labels = at::randint(301, {context_.tokens()}, at::kLong);
@@ -320,6 +386,18 @@ TEST_P(Ops, HeadLossMatchesAten) {
   expect_same_meaning(context_, {typed({context_.tokens(), 24}, 27)}, {&weight},
                       [&](const Context& c, const Tensors& in) {
                         return head_loss(c, in[0], weight, labels, 0.01, 6.0).to(at::kDouble);
+                      });
+}
+
+/// More rows than have logits at a time.
+TEST_P(Ops, HeadLossOfManyRowsMatchesAten) {
+  context_.seq = 700;
+  Parameter weight = random_parameter({61, 24}, 26, context_.dtype);
+  const at::Tensor labels = at::randint(61, {context_.tokens()}, at::kLong);
+  ASSERT_GT(context_.tokens(), 2048);
+  expect_same_meaning(context_, {typed({context_.tokens(), 24}, 27)}, {&weight},
+                      [&](const Context& c, const Tensors& in) {
+                        return head_loss(c, in[0], weight, labels, 0.01, 1.0).to(at::kDouble);
                       });
 }
 

@@ -69,6 +69,22 @@ TEST_P(Weights, InitialisationDependsOnSeedAndNameAlone) {
       first["model.embed_tokens.weight"]);
 }
 
+TEST_P(Weights, StartAsTheConfigSays) {
+  model::ModelConfig config = config_of(GetParam());
+  config.initializer_range = 0.3;
+  ModelWeights weights = make_weights(config);
+  initialise(config, 7, weights);
+  for (const Parameter* p : parameters(weights)) {
+    if (!p->decays) {
+      const bool is_norm = p->name.find("norm") != std::string::npos;
+      EXPECT_TRUE(p->value.eq(is_norm ? 1.0 : 0.0).all().item<bool>()) << p->name;
+    } else {
+      EXPECT_NEAR(p->value.std().item<double>(), 0.3, 0.08) << p->name;
+      EXPECT_NEAR(p->value.mean().item<double>(), 0.0, 0.12) << p->name;
+    }
+  }
+}
+
 TEST(WeightsErrors, NamesWhatCannotBeTrained) {
   for (const char* name : {"deepseek-v3", "gpt-oss-20b", "nemotron-3-nano-30b-a3b",
                            "qwen3-next-80b-a3b", "phi-3.5-moe", "llama-4-scout-17b-16e"}) {
