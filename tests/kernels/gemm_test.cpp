@@ -145,7 +145,37 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GemmShapes,
                                            std::tuple{4, 4, 0}, std::tuple{1, 1, 1},
                                            std::tuple{1, 64, 33}, std::tuple{64, 1, 7},
                                            std::tuple{37, 29, 31}, std::tuple{300, 65, 129},
-                                           std::tuple{129, 1100, 40}, std::tuple{40, 24, 2100}));
+                                           std::tuple{129, 1100, 40}, std::tuple{40, 24, 2100},
+                                           std::tuple{700, 20, 24}));
+
+/// Right sides of more than 8 MiB are packed in several passes over their columns.
+TEST(Gemm, LargeRightSidesMatchDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  const std::int64_t m = 5, n = 1100, k = 2300;
+  const auto a = normal<float>(m * k, 1), b = normal<float>(k * n, 2);
+  std::vector<float> c(static_cast<std::size_t>(m * n));
+  gemm_rows(rows_of<const float>(a.data(), m, k), rows_of<const float>(b.data(), k, n),
+            rows_of(c.data(), m, n));
+  EXPECT_LT(relative_error(widen(c), testing::multiply(widen(a), widen(b), m, n, k)),
+            kTolerance<float>);
+}
+
+/// More tokens than are multiplied at once.
+TEST(Gemm, WeightGradientsOfManyTokensMatchDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  const std::int64_t tokens = 8192 + 40, m = 9, n = 7;
+  const auto a = normal<float>(tokens * m, 1), b = normal<float>(tokens * n, 2);
+  const Doubles product = testing::multiply(transpose(widen(a), tokens, m), widen(b), m, n, tokens);
+  for (const bool accumulate : {false, true}) {
+    auto c = normal<float>(m * n, 3);
+    Doubles expected = product;
+    for (std::size_t i = 0; accumulate && i < c.size(); ++i) expected[i] += widen(c)[i];
+    gemm_weight_gradient(rows_of<const float>(a.data(), tokens, m),
+                         rows_of<const float>(b.data(), tokens, n), rows_of(c.data(), m, n),
+                         accumulate);
+    EXPECT_LT(relative_error(widen(c), expected), kTolerance<float>) << accumulate;
+  }
+}
 
 TEST(Gemm, RejectsShapesThatDisagree) {
   std::vector<float> x(64);

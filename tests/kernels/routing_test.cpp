@@ -87,6 +87,31 @@ TEST(Route, GroupsLimitTheChoice) {
   EXPECT_EQ(route(rule, logits).index, (std::vector<std::int64_t>{2, 3}));
   rule.group_score = GroupScore::sum_of_two_best;
   EXPECT_EQ(route(rule, logits).index, (std::vector<std::int64_t>{0, 1}));
+  EXPECT_EQ(route(rule, {3, 4, -9, 5, 2.5, 2.5}).index, (std::vector<std::int64_t>{1, 0}))
+      << "the second best may come first";
+}
+
+TEST(Route, GroupsOfOneExpertCountByIt) {
+  RoutingRule rule = rule_of(4, 2, Score::sigmoid, false);
+  rule.groups = 4;
+  rule.topk_groups = 2;
+  rule.masked_group_score = -kInfinity;
+  rule.group_score = GroupScore::sum_of_two_best;
+  EXPECT_EQ(route(rule, {0, 2, 1, 3}).index, (std::vector<std::int64_t>{3, 1}));
+}
+
+/// Sums of scores are divided by with 1e-20 added, as in transformers.
+TEST(Route, ScoresOfNextToNothingAreNotBlownUp) {
+  const RoutingRule rule = rule_of(4, 2, Score::sigmoid, true);
+  const std::vector<float> logits(4, -60.0F), d_weight(2, 0.0F), d_scores = {1, 0, 0, 0};
+  const Routed r = route(rule, logits);
+  for (const float weight : r.weight) {
+    EXPECT_NEAR(weight, std::exp(-60.0) / 1e-20, 1e-9);
+  }
+  std::vector<float> d(4, 9.0F);
+  route_backward(rule, 1, logits.data(), r.scores.data(), r.index.data(), r.weight.data(),
+                 d_weight.data(), d_scores.data(), 0.0F, d.data());
+  EXPECT_NEAR(d[0], std::exp(-60.0) / 1e-20, 1e-9);
 }
 
 TEST(Route, MaskedGroupsCompeteWithTheirScore) {

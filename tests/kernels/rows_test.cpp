@@ -259,7 +259,7 @@ void check_swiglu(std::int64_t rows, std::int64_t width, bool is_weighted) {
 }
 
 TEST(Swiglu, MatchesReferenceAndFiniteDifferences) {
-  for (const std::int64_t width : {1, 16, 37, 130}) {
+  for (const std::int64_t width : {1, 16, 37, 130, 300}) {
     for (const bool is_weighted : {false, true}) {
       check_swiglu<float>(35, width, is_weighted);
       check_swiglu<bf16>(35, width, is_weighted);
