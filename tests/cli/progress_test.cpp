@@ -118,6 +118,19 @@ TEST(Progress, ShowsFirstAndLastStep) {
   EXPECT_THAT(text, HasSubstr("step 1000/1000"));
 }
 
+TEST(Progress, EtaIsTheRemainingStepsAtTheirAverageTime) {
+  EXPECT_THAT(shown(false, 5, 3.0), HasSubstr("step 2/5  loss 2.5000  12345 tokens/s  0.25 TFLOP/s "
+                                              " MFU 71.0 %  load 1.50  ETA 9.0s\n"));
+  std::string text;
+  Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},
+                    3);
+  runtime::RunReport run;
+  progress.start(run);
+  progress.step(report_of(1, 2.0));
+  progress.step(report_of(2, 4.0));  // the last one counts for a tenth
+  EXPECT_THAT(text, HasSubstr("ETA 2.2s\n"));
+}
+
 TEST(Progress, PutsValidationBesideTheUnigramEntropy) {
   std::string text;
   Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},

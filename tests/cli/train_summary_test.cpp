@@ -44,6 +44,8 @@ TEST(Summary, AveragesOverTimeNotOverSteps) {
   EXPECT_DOUBLE_EQ(json["tokens_per_second"].get<double>(), 500.0);
   EXPECT_DOUBLE_EQ(json["flops_per_second"].get<double>(), 2e11);
   EXPECT_DOUBLE_EQ(json["mfu"].get<double>(), 0.5);
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("500 tokens/s"));
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("MFU 50.0 %\n"));
 }
 
 TEST(Summary, PutsTheLossBesideTheUnigramEntropy) {

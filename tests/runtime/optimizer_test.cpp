@@ -91,6 +91,18 @@ TEST(Optimizer, ClippingIsInvisibleToAdamButReportedUnclipped) {
   EXPECT_NEAR(one.parameter.value[0][0].item<float>(), 1.0 - 0.5 / 1.5, 1e-5);  // g = 0.5 each
 }
 
+TEST(Optimizer, ClipsATinyNormAsTorchDoes) {
+  OptimizerSection config;
+  config.schedule = LrSchedule::constant;
+  config.clip = 1e-6;
+  config.eps = 1.0;
+  config.lr = 1.0;
+  OneParameter one;
+  one.parameter.value.fill_(0.0);
+  static_cast<void>(one.step(config, 5e-7F));  // norm 1e-6; torch divides by 1e-6 more
+  EXPECT_NEAR(one.parameter.value[0][0].item<float>(), -2.5e-7, 1e-9);
+}
+
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::string refusal(OneParameter& one, float gradient, std::int64_t step, double loss) {
