@@ -292,6 +292,18 @@ TEST_P(Ops, RouterRecordsWhatItDid) {
   EXPECT_GE(records[0].aux_loss, 0.5);  // 1 when balanced
 }
 
+TEST_P(Ops, RouterWeightsSumToWhatTheConfigSays) {
+  Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
+  const at::Tensor h = typed({context_.tokens(), 24}, 18);
+  const auto sums = [&](int index) {
+    return route(context_, h, router_case(index), 0, weight, nullptr, {}).weight.sum(-1);
+  };
+  EXPECT_LT(sums(0).max().item<double>(), 0.999) << "not renormalised";
+  EXPECT_LT((sums(1) - 1.0).abs().max().item<double>(), 1e-5);
+  EXPECT_GT((sums(2) - 1.0).abs().max().item<double>(), 0.1) << "not renormalised";
+  EXPECT_LT((sums(3) - 2.5).abs().max().item<double>(), 1e-5);
+}
+
 TEST_P(Ops, RecordOfShardsIsTheMeanOfTheirOwn) {
   Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
   const at::Tensor h = typed({context_.tokens(), 24}, 18);

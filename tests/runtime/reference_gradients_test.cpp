@@ -9,6 +9,7 @@
 #include "moestro/checkpoint/safetensors_writer.h"
 #include "moestro/core/error.h"
 #include "tests/checkpoint/nested_model.h"
+#include "tests/checkpoint/tiny_model.h"
 #include "tests/core/temporary_folder.h"
 
 namespace moestro::runtime {
@@ -59,6 +60,26 @@ TEST(ReferenceGradient, IsReadStackedOrExpertByExpert) {
       EXPECT_EQ(used.size(), stored.size()) << "every stored gradient is used";
     }
   }
+}
+
+TEST(ReferenceGradient, OfAnExpertIsItsPartOfAStackedOne) {
+  const model::ModelConfig config = checkpoint::tiny_config();  // gate, up and down are 6 x 8
+  model::TensorSpec gate_up, down;
+  gate_up.name = "model.layers.1.mlp.experts.gate_up_proj";
+  gate_up.shape = {4, 12, 8};
+  down.name = "model.layers.1.mlp.experts.down_proj";
+  down.shape = {4, 8, 6};
+  const test::TemporaryFolder folder;
+  const checkpoint::SafetensorsFile file(write_gradients(folder.path(), {gate_up, down}));
+  std::set<std::string> used;
+  for (const model::TensorSpec& spec : model::tensors(config)) {
+    if (spec.layer != 1 || spec.expert != 2) continue;
+    const bool is_up = spec.role == model::Role::expert_up;
+    const bool is_down = spec.role == model::Role::expert_down;
+    const float first = is_down ? 4 * 96 + 2 * 48 : 2 * 96 + (is_up ? 48 : 0);
+    EXPECT_EQ(read_reference_gradient(config, spec, file, used).front(), first) << spec.name;
+  }
+  EXPECT_EQ(used.size(), 2U);
 }
 
 TEST(ReferenceGradient, NamesTheExpertThatIsMissing) {
