@@ -101,6 +101,13 @@ TEST_F(DecoderTest, ClippingReachesTheLayers) {
   EXPECT_LT(largest_change(decoder, {1, 2, 3, 4, 5}, {6, 7, 8, 9, 5}), kRounding);
 }
 
+TEST_F(DecoderTest, EpsilonReachesTheNormsOfQueriesAndKeys) {
+  model::ModelConfig config = config_of(kQwen);
+  config.norm_epsilon = 100.0;  // leaves next to nothing of the scores: attention is a mean
+  Decoder decoder = decoder_of(config);
+  EXPECT_LT(largest_change(decoder, {1, 2, 3, 4, 5}, {3, 1, 2, 4, 5}), 1e-4);
+}
+
 TEST_F(DecoderTest, LongerSequencesMayFollowShorterOnes) {
   Decoder fresh = decoder_of(config_of(kQwen));
   Decoder used = decoder_of(config_of(kQwen));
