@@ -80,6 +80,14 @@ TEST(AtomicFolder, NeverReplacesFilesThatNoCheckpointHas) {
   EXPECT_THROW(AtomicFolder(path / "config.json"), Error);  // a file
 }
 
+TEST(AtomicFolder, NeverTakesAFolderWithOtherFilesForWhatACrashLeft) {
+  const test::TemporaryFolder root;
+  fs::create_directories(root.path() / "out.partial");
+  std::ofstream(root.path() / "out.partial" / "thesis.tex") << "years of work";
+  EXPECT_THROW(AtomicFolder(root.path() / "out"), Error);
+  EXPECT_EQ(read_file(root.path() / "out.partial" / "thesis.tex"), "years of work");
+}
+
 TEST(RemoveCheckpoint, RemovesTheFolder) {
   const test::TemporaryFolder root;
   put(root.path() / "out", "old");

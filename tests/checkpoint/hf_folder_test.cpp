@@ -192,6 +192,21 @@ TEST(HfFolder, ToleratesATiedHeadOnlyIfItEqualsTheEmbedding) {
               HasSubstr("since config.json ties them, got others"));
 }
 
+TEST(HfFolder, ComparesValuesToTheLast) {
+  const test::TemporaryFolder folder;
+  std::vector<float> values(70000, 0.5F);  // more than are compared at once
+  SafetensorsWriter writer(
+      folder.path() / "model.safetensors",
+      {{"a", Dtype::f32, {70000}}, {"b", Dtype::f32, {70000}}, {"c", Dtype::f32, {70000}}});
+  writer.write_floats("a", values);
+  writer.write_floats("b", values);
+  values.back() = 0.25F;
+  writer.write_floats("c", values);
+  writer.finish();
+  EXPECT_TRUE(has_equal_values(HfFolder(folder.path()), "a", "b"));
+  EXPECT_FALSE(has_equal_values(HfFolder(folder.path()), "a", "c"));
+}
+
 TEST(RequirePlainWeights, NamesTheFirstQuantisedTensor) {
   const test::TemporaryFolder folder;
   (void)folder.file(

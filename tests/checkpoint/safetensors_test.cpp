@@ -62,6 +62,7 @@ TEST(Safetensors, RefusesFilesThatAreCutOff) {
   const std::string whole =
       safetensors_bytes(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", 8);
   EXPECT_EQ(refusal(whole), "accepted");
+  EXPECT_THAT(refusal(whole.substr(0, whole.size() - 9)), HasSubstr("expected a header of"));
   for (std::size_t n = 0; n < whole.size(); ++n) {
     EXPECT_THAT(refusal(whole.substr(0, n)), HasSubstr("[m.safetensors")) << n;
   }

@@ -211,6 +211,7 @@ constexpr Falsehood kFalsehoods[] = {
     {R"({"position":{"offset":3}})", "position.offset"},
     {R"({"position":{"offset":"2"}})", "position.offset"},
     {R"({"position":{"epoch":0,"offset":12}})", "position.offset"},
+    {R"({"position":{"epoch":1,"offset":6},"data":{"windows":6}})", "position.offset"},
     {R"({"data":null})", "data"},
     {R"({"data":7})", "data"},
     {R"({"data":{"seq_len":0}})", "data.seq_len"},
