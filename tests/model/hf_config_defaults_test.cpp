@@ -206,5 +206,19 @@ TEST(HfConfigDefaults, GroupLimitedRoutingNeedsItsGroups) {
   }
 }
 
+TEST(Defaults, OfScalesAndNormalisationAreTheirClasses) {
+  Json granite = model_json("granite-3.0-1b-a400m");
+  for (const char* key : {"logits_scaling", "residual_multiplier", "embedding_multiplier"}) {
+    granite.erase(key);
+  }
+  const ModelConfig plain = testing::parse_model(granite);
+  EXPECT_EQ(plain.logits_divisor, 1.0);
+  EXPECT_EQ(plain.residual_multiplier, 1.0);
+  EXPECT_EQ(plain.embedding_multiplier, 1.0);
+  Json deepseek = small_model("deepseek-v3");
+  deepseek.erase("norm_topk_prob");
+  EXPECT_TRUE(testing::parse_model(deepseek).moe.router.renormalise);
+}
+
 }  // namespace
 }  // namespace moestro::model

@@ -149,6 +149,36 @@ TEST(Ledger, FlopsOfDeepSeekV3FollowFromItsDimensions) {
   EXPECT_NEAR(gigaflops("deepseek-v3", 8192), 6 * (per_token + mtp) / 1e9, 1e-6);
 }
 
+double term_of(const Ledger& ledger, std::string_view name) {
+  for (const FlopTerm& term : ledger.flop_terms) {
+    if (term.name == name) return term.flops.value();
+  }
+  return -1.0;
+}
+
+TEST(Ledger, LatentAttentionCountsItsValuesByTheirOwnDimension) {
+  ModelConfig model = resolve_model("deepseek-v3").model;
+  const double before = term_of(make_ledger(model, 4096), "attention_core");
+  model.mla.v_head_dim += 64;
+  const double after = term_of(make_ledger(model, 4096), "attention_core");
+  EXPECT_NEAR((after - before) / (61.0 * 6.0 * 128.0 * 64.0 * 2048.0), 1.0, 1e-12);
+}
+
+TEST(Ledger, EveryPredictionDepthCosts) {
+  ModelConfig model = resolve_model("deepseek-v3").model;
+  const double one = term_of(make_ledger(model, 4096), "mtp");
+  model.mtp.layers = 2;
+  EXPECT_NEAR(term_of(make_ledger(model, 4096), "mtp") / one, 2.0, 1e-12);
+}
+
+TEST(Ledger, DeltaNetsCountTheirRecurrenceAndConvolution) {
+  // 36 layers of 16 key and 32 value heads of 128, convolutions over 4 tokens.
+  const double channels = 2 * 16 * 128 + 32 * 128;
+  const double per_layer = 3.0 * (7.0 * 128 * 128 * 32 + 2.0 * 4 * channels);
+  EXPECT_NEAR(term_of(ledger_of("qwen3-next-80b-a3b", 4096), "mixer_core") / (36 * per_layer), 1.0,
+              1e-12);
+}
+
 TEST(Ledger, MegatronsCountOfNemotronIsReproduced) {
   const Ledger ledger = ledger_of("nemotron-3-nano-30b-a3b", 8192);
   ASSERT_EQ(ledger.megatron_differences.size(), 2U);
