@@ -3,9 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 
+#include "moestro/cli/options.h"
 #include "moestro/core/error.h"
+#include "moestro/core/json.h"
+#include "moestro/runtime/trainer.h"
+#include "tests/core/temporary_folder.h"
 
 namespace moestro::cli {
 namespace {
@@ -63,6 +72,28 @@ TEST(Command, ReportsMissingArguments) {
 
 TEST(Command, CannotBeQuietAndVerbose) {
   EXPECT_THAT(error_of({"bench", "gemm", "--quiet", "--verbose"}), HasSubstr("got both"));
+}
+
+TEST(CommandDeathTest, VerifyFailsWhereTheModelDiffersFromItsReference) {
+  const std::filesystem::path reference =
+      std::filesystem::path(MOESTRO_SOURCE_DIR).parent_path() / "shared" / "golden" / "mixtral";
+  if (!runtime::is_available() || !std::filesystem::exists(reference)) {
+    GTEST_SKIP() << "needs training and " << reference;
+  }
+  const test::TemporaryFolder folder;
+  for (const auto& file : std::filesystem::directory_iterator(reference)) {
+    std::filesystem::copy_file(file.path(), folder.path() / file.path().filename());
+  }
+  // In a process of its own: the threads it starts would take the signals of other tests.
+  const auto verify_and_exit = [&] {
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) std::exit(99);
+    std::exit(run({"verify", "--against", folder.path().string()}));
+  };
+  EXPECT_EXIT(verify_and_exit(), testing::ExitedWithCode(kDone), "");
+  Json steps = read_json_file(folder.path() / "steps.json");
+  steps["losses"][0] = steps["losses"][0].get<double>() + 1.0;
+  std::ofstream(folder.path() / "steps.json") << steps.dump();
+  EXPECT_EXIT(verify_and_exit(), testing::ExitedWithCode(kFailed), "");
 }
 
 TEST(Command, TakesOneValuePerSet) {
