@@ -53,6 +53,12 @@ std::string fit(std::vector<Piece> pieces, int width) {
   return line.substr(0, static_cast<std::size_t>(std::max(width, 0)));
 }
 
+/// How often something that is done every so many steps, and after the last, comes after `step`.
+double times_after(std::int64_t step, std::int64_t last, std::int64_t every) {
+  if (every == 0) return step < last ? 1.0 : 0.0;
+  return static_cast<double>((last + every - 1) / every - step / every);
+}
+
 }  // namespace
 
 Screen error_screen() {
@@ -99,8 +105,8 @@ std::string start_text(const runtime::RunReport& run) {
   return text;
 }
 
-Progress::Progress(Screen screen, std::int64_t last_step)
-    : screen_(std::move(screen)), last_step_(last_step) {}
+Progress::Progress(Screen screen, const Schedule& schedule)
+    : screen_(std::move(screen)), schedule_(schedule) {}
 
 void Progress::start(const runtime::RunReport& run) {
   first_step_ = run.first_step;
@@ -110,10 +116,11 @@ void Progress::start(const runtime::RunReport& run) {
 }
 
 void Progress::step(const runtime::StepReport& report) {
-  elapsed_seconds_ += report.step_seconds;
+  elapsed_seconds_ += report.step_seconds + report.validation_seconds;
   average_step_seconds_ = report.step == first_step_ ? report.step_seconds
                                                      : kAveraging * average_step_seconds_ +
                                                            (1.0 - kAveraging) * report.step_seconds;
+  if (report.validation_loss) validation_seconds_ = report.validation_seconds;
   if (is_due(report)) show(report);
   if (report.validation_loss) {
     print_line(fmt::format("step {}: validation loss {:.4f} (unigram entropy {:.4f})", report.step,
@@ -121,7 +128,9 @@ void Progress::step(const runtime::StepReport& report) {
   }
 }
 
-void Progress::checkpoint(const std::string& folder) {
+void Progress::checkpoint(const std::string& folder, double seconds) {
+  elapsed_seconds_ += seconds;
+  checkpoint_seconds_ = seconds;
   print_line("saved " + folder);
 }
 
@@ -131,27 +140,34 @@ void Progress::finish() {
 }
 
 bool Progress::is_due(const runtime::StepReport& report) const {
-  if (report.step == first_step_ || report.step == last_step_ || report.validation_loss)
+  if (report.step == first_step_ || report.step == schedule_.steps || report.validation_loss)
     return true;
   const double waited = elapsed_seconds_ - shown_at_seconds_;
   if (screen_.is_terminal) return waited >= kTerminalPeriod;
   const auto steps = static_cast<double>(report.step - shown_step_);
-  return steps >= kPlainShare * static_cast<double>(last_step_ - first_step_ + 1) ||
+  return steps >= kPlainShare * static_cast<double>(schedule_.steps - first_step_ + 1) ||
          waited >= std::max(kPlainPeriod, kPlainShare * elapsed_seconds_);
 }
 
 void Progress::show(const runtime::StepReport& report) {
-  const double eta = average_step_seconds_ * static_cast<double>(last_step_ - report.step);
+  const double eta = eta_seconds(report.step);
   shown_at_seconds_ = elapsed_seconds_;
   shown_step_ = report.step;
   if (!screen_.is_terminal) {
-    screen_.write(progress_line(report, last_step_, eta, 1000) + "\n");
+    screen_.write(progress_line(report, schedule_.steps, eta, 1000) + "\n");
     return;
   }
   // One column stays free: terminals wrap when the last one is filled.
-  screen_.write(
-      fmt::format("{}{}", kClearLine, progress_line(report, last_step_, eta, screen_.width() - 1)));
+  screen_.write(fmt::format("{}{}", kClearLine,
+                            progress_line(report, schedule_.steps, eta, screen_.width() - 1)));
   has_open_line_ = true;
+}
+
+double Progress::eta_seconds(std::int64_t step) const {
+  const auto [last, validate_every, save_every] = schedule_;
+  return average_step_seconds_ * static_cast<double>(last - step) +
+         validation_seconds_ * times_after(step, last, validate_every) +
+         checkpoint_seconds_ * times_after(step, last, save_every);
 }
 
 void Progress::print_line(const std::string& line) {

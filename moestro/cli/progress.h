@@ -31,14 +31,22 @@ struct Screen {
 /// Several lines: model, data, machine.
 [[nodiscard]] std::string start_text(const runtime::RunReport& run);
 
-/// Shows a run as it goes. Time is counted in step_seconds, so that tests need no clock.
+/// When a run validates and saves: every so many steps (0: never) and after the last.
+struct Schedule {
+  std::int64_t steps = 0;
+  std::int64_t validate_every = 0;
+  std::int64_t save_every = 0;
+};
+
+/// Shows a run as it goes. Time is counted in the seconds that are reported, so that tests need no
+/// clock.
 class Progress {
  public:
-  Progress(Screen screen, std::int64_t last_step);
+  Progress(Screen screen, const Schedule& schedule);
 
   void start(const runtime::RunReport& run);
   void step(const runtime::StepReport& report);
-  void checkpoint(const std::string& folder);
+  void checkpoint(const std::string& folder, double seconds);
   /// Ends the line that updates in place. Call it before anything else is printed.
   void finish();
 
@@ -46,13 +54,18 @@ class Progress {
   [[nodiscard]] bool is_due(const runtime::StepReport& report) const;
   void show(const runtime::StepReport& report);
   void print_line(const std::string& line);
+  /// Of the steps after this one, and of the validations and checkpoints among them, as long as
+  /// those before took.
+  [[nodiscard]] double eta_seconds(std::int64_t step) const;
 
   Screen screen_;
-  std::int64_t last_step_;
+  Schedule schedule_;
   std::int64_t first_step_ = 1;
   double unigram_entropy_ = 0.0;
   double elapsed_seconds_ = 0.0;
   double average_step_seconds_ = 0.0;
+  double validation_seconds_ = 0.0;  // of the last
+  double checkpoint_seconds_ = 0.0;
   double shown_at_seconds_ = 0.0;
   std::int64_t shown_step_ = 0;
   bool has_open_line_ = false;

@@ -33,6 +33,12 @@ bool parse_train(const Arguments& arguments, TrainArguments& parsed) {
   return parse(app, arguments, parsed.common);
 }
 
+Schedule schedule_of(const runtime::RunConfig& config) {
+  return {.steps = config.train.steps,
+          .validate_every = config.train.validate_every,
+          .save_every = config.checkpoint.every};
+}
+
 /// What follows a run from its start to its summary.
 struct Audience {
   Progress progress;
@@ -48,7 +54,7 @@ runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& confi
                     metrics_key = config.where("output.metrics"),
                     steps = config.train.steps](const runtime::RunReport& run) {
     audience.run = run;
-    if (run.first_step > steps) return;  // nothing is left to do: metrics stay as they are
+    if (run.first_step > steps) return;  // no step is left: metrics stay as they are
     if (!metrics_path.empty()) {
       audience.metrics = in_context(metrics_key, [&] {
         return std::make_unique<MetricsWriter>(metrics_path, run.first_step);
@@ -61,8 +67,8 @@ runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& confi
     if (audience.metrics) audience.metrics->write(step);
     if (audience.shows_progress) audience.progress.step(step);
   };
-  hooks.on_checkpoint = [&audience](const std::string& folder) {
-    if (audience.shows_progress) audience.progress.checkpoint(folder);
+  hooks.on_checkpoint = [&audience](const std::string& folder, double seconds) {
+    if (audience.shows_progress) audience.progress.checkpoint(folder, seconds);
   };
   return hooks;
 }
@@ -78,7 +84,7 @@ int train(const Arguments& arguments) {
     in_context(config.where("output.metrics"),
                [&] { require_writable_metrics(config.output.metrics); });
   }
-  Audience audience{.progress = Progress(error_screen(), config.train.steps),
+  Audience audience{.progress = Progress(error_screen(), schedule_of(config)),
                     .shows_progress = !parsed.common.quiet};
   const InterruptGuard interrupt(!config.checkpoint.folder.empty());
   runtime::TrainHooks hooks = hooks_of(audience, config);

@@ -37,6 +37,18 @@ std::string steps_text(const runtime::RunReport& run, const runtime::TrainResult
                      mfu(run, totals) * 100.0);
 }
 
+/// What of a run's time was not spent on steps; empty if nothing was.
+std::string other_times_text(const runtime::TrainResult& result) {
+  std::vector<std::string> times;
+  if (result.validation_seconds > 0.0) {
+    times.push_back("validation " + duration_text(result.validation_seconds));
+  }
+  if (result.checkpoint_seconds > 0.0) {
+    times.push_back("checkpoints " + duration_text(result.checkpoint_seconds));
+  }
+  return times.empty() ? "" : fmt::format("besides          {}\n", join(times, ", "));
+}
+
 /// Generated text may hold any bytes: control characters must not reach the terminal.
 std::string safe_lines(const std::string& text) {
   std::vector<std::string> lines = split(text, '\n');
@@ -54,7 +66,10 @@ void add(RunTotals& totals, const runtime::StepReport& step) {
 
 std::string summary_text(const runtime::RunReport& run, const runtime::TrainResult& result,
                          const RunTotals& totals) {
-  std::string text = result.steps > 0 ? steps_text(run, result, totals) : "trained no steps\n";
+  std::string text = result.steps > 0     ? steps_text(run, result, totals)
+                     : result.interrupted ? "interrupted after 0 steps\n"
+                                          : "trained no steps\n";
+  text += other_times_text(result);
   if (result.final_loss) {
     text += fmt::format("training loss    {:.4f} nats per token\n", *result.final_loss);
   }
@@ -87,6 +102,9 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
   json["flops_per_second"] = rate(totals.flops, totals.seconds);
   json["gemm_peak_flops_per_second"] = run.gemm_peak_flops_per_second;
   json["mfu"] = mfu(run, totals);
+  json["training_seconds"] = totals.seconds;
+  json["validation_seconds"] = result.validation_seconds;
+  json["checkpoint_seconds"] = result.checkpoint_seconds;
   json["threads"] = run.threads;
   json["dtype"] = run.dtype;
   json["peak_rss_bytes"] = result.peak_rss_bytes ? Json(*result.peak_rss_bytes) : Json();

@@ -41,7 +41,8 @@ std::vector<data::Token> generate(Decoder& decoder, at::ScalarType dtype,
                       vocab);
   }
   Rng rng(options.seed, "generate");
-  for (std::int64_t i = 0; i < options.tokens; ++i) {
+  const auto is_stopped = [&] { return options.stop != nullptr && options.stop->load(); };
+  for (std::int64_t i = 0; i < options.tokens && !is_stopped(); ++i) {
     const auto length =
         std::min<std::int64_t>(static_cast<std::int64_t>(prompt.size()), options.context_length);
     layers::Context context;

@@ -1,6 +1,7 @@
 #pragma once
 // Continuing a text with the model as it stands.
 
+#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct GenerateOptions {
   std::int64_t context_length = 256;  // tokens the model sees at most
   double temperature = 0.8;           // 0: always the likeliest token
   std::uint64_t seed = 1;
+  const std::atomic<bool>* stop = nullptr;  // set: no further token
 };
 
 /// The prompt followed by `tokens` sampled tokens. The whole context is evaluated for every token.

@@ -59,10 +59,12 @@ StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& p
   return outcome;
 }
 
-double evaluate_batch(Decoder& decoder, const StepPlan& plan, const data::Batch& batch) {
+std::optional<double> evaluate_batch(Decoder& decoder, const StepPlan& plan,
+                                     const data::Batch& batch, const std::atomic<bool>* stop) {
   const double scale = 1.0 / static_cast<double>(batch.sequences * batch.seq_len);
   double loss = 0.0;
   for (std::int64_t first = 0; first < batch.sequences;) {
+    if (stop != nullptr && stop->load()) return std::nullopt;
     const std::int64_t count = std::min(plan.micro_batch * plan.shards, batch.sequences - first);
     const layers::Context context = context_of(plan, count, 1);
     loss += evaluate(decoder, context, rows(batch.inputs, batch, first, count),

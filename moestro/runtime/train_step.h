@@ -2,6 +2,8 @@
 // One optimizer step: micro-batches forward and backward, balancing, update. The trainer loops over
 // it; benchmarks time it.
 
+#include <atomic>
+#include <optional>
 #include <vector>
 
 #include "moestro/data/batches.h"
@@ -33,8 +35,9 @@ struct StepOutcome {
                                      const data::Batch& batch, std::int64_t step);
 
 /// Mean cross-entropy per token over a batch, without training. Sequences that fill no whole
-/// micro-batch are evaluated as a smaller one.
-[[nodiscard]] double evaluate_batch(Decoder& decoder, const StepPlan& plan,
-                                    const data::Batch& batch);
+/// micro-batch are evaluated as a smaller one. Nothing, if `stop` is set before the end.
+[[nodiscard]] std::optional<double> evaluate_batch(Decoder& decoder, const StepPlan& plan,
+                                                   const data::Batch& batch,
+                                                   const std::atomic<bool>* stop = nullptr);
 
 }  // namespace moestro::runtime

@@ -39,6 +39,7 @@ double seconds_since(Clock::time_point start) {
 struct Run {
   std::optional<FileLock> lock;  // of the checkpoint folder
   RunConfig config;
+  const std::atomic<bool>* stop = nullptr;
   Compute compute;
   LoadedModel model;
   TrainingData data;
@@ -130,9 +131,10 @@ void warn_of_noise(const model::HfConfig& source) {
               join(source.noise, ", "));
 }
 
-Run set_up(const RunConfig& config) {
+Run set_up(const RunConfig& config, const TrainHooks& hooks) {
   Run run;
   run.config = config;
+  run.stop = hooks.stop;
   if (!config.checkpoint.folder.empty()) {
     in_context(config.where("checkpoint.folder"), [&] {
       checkpoint::prepare_run_folder(config.checkpoint.folder);
@@ -203,17 +205,32 @@ void check_room(const Run& run) {
   });
 }
 
-std::optional<float> validate(Run& run) {
+bool is_stopped(const Run& run) {
+  return run.stop != nullptr && run.stop->load();
+}
+
+/// Nothing, if there is nothing to validate on, or the run is stopped.
+std::optional<float> validation_loss(Run& run) {
   const std::int64_t wanted = run.config.train.validation_batches * run.config.train.global_batch;
   const data::Batch batch =
       data::windows_in_order(run.data.validation, run.plan.seq_len, 0, wanted);
   if (batch.sequences == 0) return std::nullopt;
-  const double loss = evaluate_batch(run.model.decoder, run.plan, batch);
-  return static_cast<float>(std::isnan(loss) ? std::abs(loss) : loss);  // never prints as "-nan"
+  const auto loss = evaluate_batch(run.model.decoder, run.plan, batch, run.stop);
+  if (!loss) return std::nullopt;
+  return static_cast<float>(std::isnan(*loss) ? std::abs(*loss) : *loss);  // never prints as "-nan"
 }
 
-bool is_due(std::int64_t step, std::int64_t every, bool is_last) {
-  return is_last || (every > 0 && step % every == 0);
+/// Returns how long it took.
+double validate(Run& run, TrainResult& result) {
+  const Clock::time_point start = Clock::now();
+  result.validation_loss = validation_loss(run);
+  const double seconds = seconds_since(start);
+  result.validation_seconds += seconds;
+  return seconds;
+}
+
+bool is_due(std::int64_t step, std::int64_t every) {
+  return every > 0 && step % every == 0;
 }
 
 StepReport run_step(Run& run, std::int64_t step) {
@@ -238,6 +255,7 @@ StepReport run_step(Run& run, std::int64_t step) {
 void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& result) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty()) return;
+  const Clock::time_point start = Clock::now();
   // Not before there is something better: steps of an earlier run would pass for this one's.
   if (!section.resume && !run.has_saved) checkpoint::set_steps_aside(section.folder);
   run.has_saved = true;
@@ -245,7 +263,9 @@ void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& res
       section.folder, identity_of(run),
       {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
       run.model, run.optimizer);
-  if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint);
+  const double seconds = seconds_since(start);
+  result.checkpoint_seconds += seconds;
+  if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint, seconds);
   if (std::erase(run.damaged_checkpoints, result.checkpoint) > 0) {
     log_warning("{} replaces the damaged checkpoint of that step", result.checkpoint);
   }
@@ -253,12 +273,13 @@ void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& res
 
 std::string sample(Run& run) {
   const OutputSection& output = run.config.output;
-  if (output.sample_prompt.empty()) return "";
+  if (output.sample_prompt.empty() || is_stopped(run)) return "";
   const std::vector<data::Token> ids = generate(
       run.model.decoder, run.compute.dtype, data::encode(run.data.tokenizer, output.sample_prompt),
       {.tokens = output.sample_tokens,
        .context_length = run.plan.seq_len,
-       .seed = static_cast<std::uint64_t>(run.config.train.seed)});
+       .seed = static_cast<std::uint64_t>(run.config.train.seed),
+       .stop = run.stop});
   return data::decode(run.data.tokenizer, ids);
 }
 
@@ -272,6 +293,37 @@ std::optional<double> peak_rss_bytes() {
   return std::nullopt;
 }
 
+/// The steps from the first to the last or to the one at which the run is stopped, with validations
+/// and checkpoints where they are due and after the last.
+void train_steps(Run& run, const TrainHooks& hooks, TrainResult& result) {
+  const std::int64_t first = run.report.first_step;
+  const std::int64_t last = run.config.train.steps;
+  if (first > last) {
+    log_warning(
+        "no step is left to train: {} is at step {}; its validation loss and sample follow; raise "
+        "train.steps (now {}) to train on",
+        result.checkpoint, first - 1, last);
+    validate(run, result);
+    return;
+  }
+  std::int64_t saved = first - 1;
+  std::int64_t step = first - 1;
+  while (step < last && !is_stopped(run)) {
+    StepReport report = run_step(run, ++step);
+    if (step == last || is_due(step, run.config.train.validate_every)) {
+      report.validation_seconds = validate(run, result);
+      report.validation_loss = result.validation_loss;
+    }
+    ++result.steps;
+    result.final_loss = report.loss;
+    if (hooks.on_step) hooks.on_step(report);
+    if (!is_due(step, run.config.checkpoint.every)) continue;
+    save(run, step, hooks, result);
+    saved = step;
+  }
+  if (saved < step) save(run, step, hooks, result);
+}
+
 }  // namespace
 
 bool is_available() {
@@ -279,34 +331,14 @@ bool is_available() {
 }
 
 TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
-  Run run = set_up(config);
+  Run run = set_up(config, hooks);
   TrainResult result;
   result.checkpoint = resume(run);
   check_room(run);
   if (hooks.on_start) hooks.on_start(run.report);
-  const std::int64_t steps = config.train.steps;
-  if (run.report.first_step > steps) {
-    log_warning("nothing is left to do: {} is at step {}; raise train.steps (now {}) to go on",
-                result.checkpoint, run.report.first_step - 1, steps);
-    return result;
-  }
-  for (std::int64_t step = run.report.first_step; step <= steps && !result.interrupted; ++step) {
-    StepReport report = run_step(run, step);
-    const auto is_stopped = [&] { return hooks.stop != nullptr && hooks.stop->load(); };
-    const bool is_last = step == steps;
-    if (!is_stopped() && is_due(step, config.train.validate_every, is_last)) {
-      report.validation_loss = validate(run);
-      result.validation_loss = report.validation_loss;
-    }
-    ++result.steps;
-    result.final_loss = report.loss;
-    if (hooks.on_step) hooks.on_step(report);
-    result.interrupted = is_stopped();
-    if (is_due(step, config.checkpoint.every, is_last || result.interrupted)) {
-      save(run, step, hooks, result);
-    }
-  }
-  if (!result.interrupted) result.sample = sample(run);
+  train_steps(run, hooks, result);
+  result.sample = sample(run);
+  result.interrupted = is_stopped(run);
   result.peak_rss_bytes = peak_rss_bytes();
   return result;
 }

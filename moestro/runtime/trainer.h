@@ -37,6 +37,7 @@ struct StepReport {
   double lr = 0.0;
   std::optional<MoeReport> moe;          // absent for models without routed experts
   std::optional<float> validation_loss;  // nats per token, when validated after this step
+  double validation_seconds = 0.0;       // not in step_seconds
 };
 
 /// What is known before the first step.
@@ -52,27 +53,31 @@ struct RunReport {
   double gemm_peak_flops_per_second = 0.0;  // measured now, this dtype and thread count
   int threads = 1;
   std::string dtype;            // what is computed in, after any fallback
-  std::int64_t first_step = 1;  // > 1 when resumed; > train.steps: nothing is left to do
+  std::int64_t first_step = 1;  // > 1 when resumed; > train.steps: no step is left
 };
 
 struct TrainResult {
-  std::int64_t steps = 0;           // done in this run
-  std::optional<float> final_loss;  // of the last of them
-  std::optional<float> validation_loss;
+  std::int64_t steps = 0;                // done in this run
+  std::optional<float> final_loss;       // of the last of them
+  std::optional<float> validation_loss;  // the last
+  double validation_seconds = 0.0;
+  double checkpoint_seconds = 0.0;
   bool interrupted = false;              // by `stop`
   std::string checkpoint;                // folder of the last checkpoint, empty if none
   std::string sample;                    // generated text, empty if not asked for
-  std::optional<double> peak_rss_bytes;  // absent: not a step was done, or the system does not say
+  std::optional<double> peak_rss_bytes;  // absent: the system does not say
 };
 
 struct TrainHooks {
   std::function<void(const RunReport&)> on_start;
   std::function<void(const StepReport&)> on_step;
-  std::function<void(const std::string& folder)> on_checkpoint;
-  const std::atomic<bool>* stop = nullptr;  // set: finish the step, save, return
+  std::function<void(const std::string& folder, double seconds)> on_checkpoint;
+  // Set: finish the step, give up a validation or a sample that is under way, save, return.
+  const std::atomic<bool>* stop = nullptr;
 };
 
-/// Runs what `config` says. A run whose steps are done already does nothing but say so.
+/// Runs what `config` says. A run whose steps are done already says so and does what follows the
+/// last step, from the newest checkpoint: validation and sample. It saves nothing.
 /// Errors: input for anything the user can fix, io for disks.
 [[nodiscard]] TrainResult train(const RunConfig& config, const TrainHooks& hooks);
 

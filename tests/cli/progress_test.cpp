@@ -32,7 +32,7 @@ std::string shown(bool is_terminal, std::int64_t steps, double seconds, int widt
   std::string text;
   Progress progress(
       {[&text](std::string_view more) { text += more; }, is_terminal, [width] { return width; }},
-      steps);
+      {.steps = steps});
   for (std::int64_t step = 1; step <= steps; ++step) progress.step(report_of(step, seconds));
   progress.finish();
   return text;
@@ -134,7 +134,7 @@ TEST(Progress, EtaIsTheRemainingStepsAtTheirAverageTime) {
 TEST(Progress, PutsValidationBesideTheUnigramEntropy) {
   std::string text;
   Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},
-                    9);
+                    {.steps = 9});
   runtime::RunReport run;
   run.model = "tiny";
   run.unigram_entropy = 3.1;
@@ -147,10 +147,42 @@ TEST(Progress, PutsValidationBesideTheUnigramEntropy) {
 
 TEST(Progress, EndsTheOpenLineBeforeOtherText) {
   std::string text;
-  Progress progress({[&text](std::string_view more) { text += more; }, true, [] { return 80; }}, 9);
+  Progress progress({[&text](std::string_view more) { text += more; }, true, [] { return 80; }},
+                    {.steps = 9});
   progress.step(report_of(1));
-  progress.checkpoint("run/step-000001");
+  progress.checkpoint("run/step-000001", 1.0);
   EXPECT_THAT(text, HasSubstr("\nsaved run/step-000001\n"));
+}
+
+/// What is shown of the last of `steps` steps of a second each, with validations of 100 s and
+/// checkpoints of 1000 s where they are due.
+std::string line_of(std::int64_t steps, const Schedule& schedule) {
+  std::string text;
+  Progress progress({[&text](std::string_view more) { text = more; }, true, [] { return 200; }},
+                    schedule);
+  for (std::int64_t step = 1; step <= steps; ++step) {
+    runtime::StepReport report = report_of(step);
+    if (schedule.validate_every > 0 && step % schedule.validate_every == 0) {
+      report.validation_loss = 2.0F;
+      report.validation_seconds = 100.0;
+    }
+    const bool saves = schedule.save_every > 0 && step % schedule.save_every == 0;
+    progress.step(report);
+    if (saves && step < steps) progress.checkpoint("run/step", 1000.0);
+  }
+  return text;
+}
+
+TEST(Progress, CountsValidationsAndCheckpointsToComeInItsEstimate) {
+  EXPECT_THAT(line_of(3, {.steps = 20}), HasSubstr("ETA 17s"));
+  EXPECT_THAT(line_of(3, {.steps = 20, .validate_every = 2}),  // steps 4, 6, ... 20
+              HasSubstr("ETA " + duration_text(17 + 9 * 100)));
+  EXPECT_THAT(line_of(5, {.steps = 20, .validate_every = 3}),  // steps 6, 9, ... 18, 20
+              HasSubstr("ETA " + duration_text(15 + 6 * 100)));
+  EXPECT_THAT(line_of(5, {.steps = 20, .save_every = 4}),
+              HasSubstr("ETA " + duration_text(15 + 4 * 1000)));
+  EXPECT_THAT(line_of(3, {.steps = 20, .validate_every = 9}), HasSubstr("ETA 17s"))
+      << "nothing is known of a validation that has not been";
 }
 
 TEST(StartText, SaysWhatIsTrained) {

@@ -48,6 +48,20 @@ TEST(Summary, AveragesOverTimeNotOverSteps) {
   EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("MFU 50.0 %\n"));
 }
 
+TEST(Summary, TellsTrainingApartFromValidationAndSaving) {
+  FinishedRun r = sample_run();
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), Not(HasSubstr("besides")));
+  r.result.validation_seconds = 8.0;
+  r.result.checkpoint_seconds = 90.0;
+  const std::string text = summary_text(r.run, r.result, r.totals);
+  EXPECT_THAT(text, HasSubstr("2,000 tokens in 4.0s: 500 tokens/s"));
+  EXPECT_THAT(text, HasSubstr("\nbesides          validation 8.0s, checkpoints 1m30s\n"));
+  const Json json = summary_json(r.run, r.result, r.totals);
+  EXPECT_EQ(json["training_seconds"], 4.0);
+  EXPECT_EQ(json["validation_seconds"], 8.0);
+  EXPECT_EQ(json["checkpoint_seconds"], 90.0);
+}
+
 TEST(Summary, PutsTheLossBesideTheUnigramEntropy) {
   const FinishedRun r = sample_run();
   EXPECT_THAT(summary_text(r.run, r.result, r.totals),
@@ -98,6 +112,8 @@ TEST(Summary, SaysWhenItWasInterrupted) {
   EXPECT_THAT(summary_text(r.run, r.result, r.totals), Not(HasSubstr("interrupted")));
   r.result.interrupted = true;
   EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("interrupted after 2 steps"));
+  r.result.steps = 0;
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("interrupted after 0 steps\n"));
 }
 
 }  // namespace
