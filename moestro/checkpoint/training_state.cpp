@@ -135,6 +135,22 @@ std::vector<fs::path> folders_in(const fs::path& root) {
   return folders;
 }
 
+/// Whether a folder is where a run writes one of its steps, finished or not.
+bool is_own_step(const fs::path& folder) {
+  const std::string name = folder.filename().string();
+  const std::string stem = name.substr(0, name.find('.'));
+  const std::optional<std::int64_t> step = step_of(stem);
+  return step && step_folder("", *step) == stem && !fs::is_symlink(folder);
+}
+
+void remove_or_warn(const fs::path& folder) {
+  try {
+    remove_checkpoint(folder);
+  } catch (const Error& error) {
+    log_warning("{}; it stays", error.what());
+  }
+}
+
 }  // namespace
 
 std::optional<std::int64_t> step_of(const std::string& name) {
@@ -298,17 +314,19 @@ std::string set_steps_aside(const fs::path& root) {
   }
 }
 
-void prune_checkpoints(const fs::path& root, std::int64_t keep) {
+void prune_checkpoints(const fs::path& root, std::int64_t newest, std::int64_t keep) {
   MOESTRO_CHECK(keep >= 1, "keep is {}", keep);
-  for (const fs::path& folder : folders_in(root)) {
-    const std::string name = folder.filename().string();
-    const bool is_ours = step_of(name.substr(0, name.find('.'))).has_value();
-    if (is_partial(folder) && is_ours) remove_checkpoint(folder);
-  }
   std::int64_t kept = 0;
+  std::vector<fs::path> doomed;
   for (const fs::path& folder : step_folders(root)) {
-    if (missing_file(folder).empty() && ++kept > keep) remove_checkpoint(folder);
+    if (*step_of(folder.filename().string()) > newest || !is_own_step(folder)) continue;
+    if (kept == keep) doomed.push_back(folder);
+    if (kept < keep && missing_file(folder).empty()) ++kept;
   }
+  for (const fs::path& folder : folders_in(root)) {
+    if (is_partial(folder) && is_own_step(folder)) doomed.push_back(folder);
+  }
+  for (const fs::path& folder : doomed) remove_or_warn(folder);
 }
 
 }  // namespace moestro::checkpoint

@@ -95,9 +95,11 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 /// io.
 std::string set_steps_aside(const std::filesystem::path& root);
 
-/// Removes all but the `keep` newest complete checkpoints of a folder and what crashes left half
-/// written. A step folder that holds other files too is left alone.
-/// Errors: internal, if keep < 1; io.
-void prune_checkpoints(const std::filesystem::path& root, std::int64_t keep);
+/// Removes what is older than the `keep` newest complete checkpoints of a folder up to `newest`,
+/// the step saved last, and what crashes left half written. Left alone are later steps (damaged
+/// ones, which a run went back from), links, and folders that hold other files or are not named as
+/// step_folder names them. What cannot be removed is warned about.
+/// Errors: internal, if keep < 1; io, if the folder cannot be read.
+void prune_checkpoints(const std::filesystem::path& root, std::int64_t newest, std::int64_t keep);
 
 }  // namespace moestro::checkpoint

@@ -124,6 +124,8 @@ FieldSection checkpoint_section(CheckpointSection& checkpoint) {
       "Where the weights go.",
       {{"folder", path(checkpoint.folder), "folder of the checkpoints; empty: none"},
        {"every", &checkpoint.every, "steps between checkpoints; 0: only at the end", at_least(0)},
+       {"keep", &checkpoint.keep, "how many of the newest stay when one is saved; 0: all",
+        at_least(0)},
        {"resume", &checkpoint.resume,
         "continue from the newest complete checkpoint in `folder`, if there is one"}}};
 }

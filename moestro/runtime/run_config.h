@@ -91,6 +91,7 @@ struct ParallelSection {
 struct CheckpointSection {
   std::string folder;      // empty: no checkpoints
   std::int64_t every = 0;  // steps; 0: only at the end
+  std::int64_t keep = 0;   // the newest so many; 0: all
   bool resume = true;      // continue from the newest complete checkpoint in `folder`
 };
 

@@ -269,6 +269,7 @@ void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& res
   if (std::erase(run.damaged_checkpoints, result.checkpoint) > 0) {
     log_warning("{} replaces the damaged checkpoint of that step", result.checkpoint);
   }
+  if (section.keep > 0) checkpoint::prune_checkpoints(section.folder, step, section.keep);
 }
 
 std::string sample(Run& run) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -331,19 +333,73 @@ TEST(ResolveCheckpoint, TakesAFolderThatIsACheckpointItself) {
   EXPECT_EQ(resolve_checkpoint(folder), folder);
 }
 
+std::vector<std::string> names_in(const fs::path& root) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(root)) names.push_back(entry.path().filename());
+  return names;
+}
+
 TEST(PruneCheckpoints, KeepsTheNewestAndRemovesHalfWrittenOnes) {
   const test::TemporaryFolder root;
   for (const int step : {1, 2, 3, 4}) save(root.path(), step);
   fs::create_directories(root.path() / "step-000005.partial");
+  prune_checkpoints(root.path(), 4, 2);
+  EXPECT_THAT(names_in(root.path()), testing::UnorderedElementsAre("step-000003", "step-000004"));
+  EXPECT_THROW(prune_checkpoints(root.path(), 4, 0), Error);
+}
+
+TEST(PruneCheckpoints, LeavesAloneWhatNoRunWrote) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2, 3, 4}) save(root.path(), step);
+  fs::rename(root.path() / "step-000002", root.path() / "step-2");
+  fs::create_directories(root.path() / "elsewhere");
+  fs::create_directory_symlink("elsewhere", root.path() / "step-000000");
   fs::create_directories(root.path() / "other.partial");
+  fs::create_directories(root.path() / "step-000002.bak");
   std::ofstream(root.path() / "step-000001" / "notes.txt") << "keep me";
-  prune_checkpoints(root.path(), 2);
-  std::vector<std::string> left;
-  for (const auto& entry : fs::directory_iterator(root.path()))
-    left.push_back(entry.path().filename());
-  EXPECT_THAT(left, testing::UnorderedElementsAre("other.partial", "step-000001", "step-000003",
-                                                  "step-000004"));
-  EXPECT_THROW(prune_checkpoints(root.path(), 0), Error);
+  const std::vector<std::string> before = names_in(root.path());
+  fs::create_directories(root.path() / "earlier-1");
+  save(root.path() / "earlier-1", 1);
+  prune_checkpoints(root.path(), 4, 1);
+  EXPECT_THAT(
+      names_in(root.path()),
+      testing::UnorderedElementsAre("elsewhere", "earlier-1", "other.partial", "step-000000",
+                                    "step-000001", "step-000002.bak", "step-000004", "step-2"));
+  EXPECT_THAT(names_in(root.path() / "earlier-1"), testing::UnorderedElementsAre("step-000001"));
+}
+
+TEST(PruneCheckpoints, CountsFromTheStepSavedLastNotFromLaterOnes) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2, 3, 9}) save(root.path(), step);  // a run went back from step 9
+  prune_checkpoints(root.path(), 3, 1);
+  EXPECT_THAT(names_in(root.path()), testing::UnorderedElementsAre("step-000003", "step-000009"));
+}
+
+TEST(PruneCheckpoints, AnIncompleteOneIsNotAmongThoseKept) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2, 3, 4}) save(root.path(), step);
+  for (const int step : {1, 3}) fs::remove(step_folder(root.path(), step) / "config.json");
+  prune_checkpoints(root.path(), 4, 2);
+  EXPECT_THAT(names_in(root.path()),
+              testing::UnorderedElementsAre("step-000002", "step-000003", "step-000004"));
+}
+
+TEST(PruneCheckpoints, WarnsOfWhatItCannotRemove) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2, 3}) save(root.path(), step);
+  fs::permissions(root.path(), fs::perms{0555});
+  constexpr uid_t kNobody = 65534;
+  const bool is_root = ::geteuid() == 0;
+  if (is_root) ::setfsuid(kNobody);  // root may do everything
+  testing::internal::CaptureStderr();
+  prune_checkpoints(root.path(), 3, 1);
+  const std::string log = testing::internal::GetCapturedStderr();
+  if (is_root) ::setfsuid(0);
+  fs::permissions(root.path(), fs::perms::owner_all);
+  EXPECT_THAT(names_in(root.path()), testing::SizeIs(3));
+  EXPECT_EQ(std::count(log.begin(), log.end(), '\n'), 2) << log;
+  EXPECT_THAT(
+      log, HasSubstr("step-000002] cannot remove the checkpoint: Permission denied; it stays\n"));
 }
 
 }  // namespace

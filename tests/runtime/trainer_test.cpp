@@ -26,6 +26,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 
 class Trainer : public testing::Test {
  protected:
@@ -377,6 +379,51 @@ TEST_F(Trainer, AStoppedSampleIsShownAsFarAsItCame) {
   EXPECT_GT(
       generate(model.decoder, at::kFloat, prompt, {.tokens = more_than_time, .stop = &stop}).size(),
       3U);
+}
+
+std::vector<std::string> names_in(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string name = entry.path().filename();
+    if (!name.starts_with(".")) names.push_back(name);
+  }
+  return names;
+}
+
+TEST_F(Trainer, KeepsAsManyCheckpointsAsItIsTold) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 1;
+  config_.train.steps = 4;
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_THAT(names_in(config_.checkpoint.folder), SizeIs(4)) << "all, if it is not told";
+  config_.checkpoint.keep = 2;
+  config_.train.steps = 5;
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_THAT(names_in(config_.checkpoint.folder),
+              UnorderedElementsAre("step-000004", "step-000005"));
+  config_.checkpoint.resume = false;
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_THAT(names_in(config_.checkpoint.folder),
+              UnorderedElementsAre("step-000004", "step-000005", "earlier-1"));
+  EXPECT_THAT(names_in(std::filesystem::path(config_.checkpoint.folder) / "earlier-1"),
+              UnorderedElementsAre("step-000004", "step-000005"));
+}
+
+TEST_F(Trainer, NeverRemovesACheckpointForADamagedLaterOne) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.checkpoint.every = 1;
+  const std::string last = train_and_collect(config_).result.checkpoint;
+  std::filesystem::resize_file(last + "/optimizer.safetensors", 100);
+  config_.checkpoint.keep = 1;
+  static_cast<void>(train_and_stop(config_, StopAt::checkpoint));
+  EXPECT_EQ(names_in(config_.checkpoint.folder), std::vector<std::string>{"step-000006"});
+  for (const char* file : {"step-000007", "step-000008"}) {
+    std::filesystem::copy(last, std::filesystem::path(config_.checkpoint.folder) / file);
+  }
+  config_.train.steps = 7;
+  EXPECT_EQ(train_and_stop(config_, StopAt::checkpoint).steps, std::vector<std::int64_t>{7});
+  EXPECT_THAT(names_in(config_.checkpoint.folder),
+              UnorderedElementsAre("step-000007", "step-000008"));
 }
 
 TEST_F(Trainer, ResumesAModelWhoseConfigNamesAnotherDtypeThanItsCheckpoints) {
