@@ -43,13 +43,26 @@ void install_on_terminate() {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 [[gnu::section(".preinit_array"), gnu::used]] void (*g_before_libraries)() = install_on_terminate;
 
+int exit_code(moestro::ErrorKind kind) {
+  switch (kind) {
+    case moestro::ErrorKind::input:
+      return moestro::cli::kBadInput;
+    case moestro::ErrorKind::infeasible:
+      return moestro::cli::kInfeasible;
+    case moestro::ErrorKind::io:
+    case moestro::ErrorKind::comm:
+    case moestro::ErrorKind::internal:
+      break;
+  }
+  return moestro::cli::kFailed;
+}
+
 int report(const moestro::Error& error) {
   const bool is_ours = error.kind() == moestro::ErrorKind::internal;
   moestro::cli::print_error(
       fmt::format("error: {}{}\n", error.what(),
                   is_ours ? "; this is a bug in moestro, please report it" : ""));
-  return error.kind() == moestro::ErrorKind::input ? moestro::cli::kBadInput
-                                                   : moestro::cli::kFailed;
+  return exit_code(error.kind());
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #pragma once
 // Errors: what ends a command. One exception type with a kind; outcomes a caller must handle
-// (a plan that does not fit, a finding) are values, never exceptions.
+// (a finding, one plan of many that does not fit) are values, never exceptions.
 //
 //   throw input_error("run.toml:7 train.steps", "expected a whole number > 0, got {}; write e.g.
 //   100", n);
@@ -18,10 +18,11 @@ namespace moestro {
 
 /// Who can do something about an error.
 enum class ErrorKind {
-  input,     ///< the user can fix it (exit code 2)
-  io,        ///< the system refused: disk, permission (exit code 1)
-  comm,      ///< a peer or the network failed: restart from a checkpoint (exit code 1)
-  internal,  ///< our bug (exit code 1)
+  input,       ///< the user can fix it (exit code 2)
+  infeasible,  ///< what was asked for is sound, but this machine cannot do it (exit code 3)
+  io,          ///< the system refused: disk, permission (exit code 1)
+  comm,        ///< a peer or the network failed: restart from a checkpoint (exit code 1)
+  internal,    ///< our bug (exit code 1)
 };
 
 /// The one exception type of the project.
@@ -39,6 +40,13 @@ template <class... Args>
 [[nodiscard]] Error input_error(std::string_view where, fmt::format_string<Args...> format,
                                 Args&&... args) {
   return Error(ErrorKind::input, where, fmt::format(format, std::forward<Args>(args)...));
+}
+
+/// Makes the error for what this machine cannot do; `where` names who asks for it.
+template <class... Args>
+[[nodiscard]] Error infeasible_error(std::string_view where, fmt::format_string<Args...> format,
+                                     Args&&... args) {
+  return Error(ErrorKind::infeasible, where, fmt::format(format, std::forward<Args>(args)...));
 }
 
 /// Makes the error for what the system refused; `where` names the file.

@@ -35,11 +35,11 @@ void check_memory(const model::HfConfig& source) {
   const Bytes needed(kBytesPerParameter * static_cast<double>(ledger.params.total));
   const Bytes available(available_bytes());
   if (available.value() > 0.0 && needed > available) {
-    throw input_error(source.source,
-                      "expected a model that fits, got {} parameters whose weights, gradients and "
-                      "optimizer state take {} of the {} this machine has free; choose a smaller "
-                      "model or a larger machine",
-                      with_thousands(ledger.params.total), to_string(needed), to_string(available));
+    throw infeasible_error(
+        source.source,
+        "expected a model that fits, got {} parameters whose weights, gradients and optimizer "
+        "state take {} of the {} this machine has free; choose a smaller model or a larger machine",
+        with_thousands(ledger.params.total), to_string(needed), to_string(available));
   }
 }
 

@@ -20,8 +20,9 @@ struct LoadedModel {
 /// What a caller demands of a model, asked before memory is taken for it; throws if it refuses.
 using ModelCheck = std::function<void(const model::ModelConfig&)>;
 
-/// Reads config.json and every tensor of a folder. Errors: input, if a tensor is missing or has
-/// another shape, or the model is not trainable here or does not fit into memory, in this order.
+/// Reads config.json and every tensor of a folder. Errors: input, if the model is not trainable
+/// here; infeasible, if it does not fit into memory; input, if a tensor is missing or has another
+/// shape; in this order.
 [[nodiscard]] LoadedModel load_model(const std::filesystem::path& folder);
 
 /// What [model] of a run asks for: weights of `load` (of its newest checkpoint, if it is the folder

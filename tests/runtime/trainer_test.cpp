@@ -537,27 +537,28 @@ TEST_F(Trainer, RefusesValidationTextShorterThanAWindow) {
 }
 
 /// What a run is refused with.
-std::string refusal(const RunConfig& config) {
+std::string refusal(const RunConfig& config, ErrorKind kind) {
   try {
     static_cast<void>(train_and_collect(config));
   } catch (const Error& error) {
-    EXPECT_EQ(error.kind(), ErrorKind::input);
+    EXPECT_EQ(error.kind(), kind);
     return error.what();
   }
   return "no error";
 }
 
-TEST_F(Trainer, RefusesAModelLargerThanTheMachine) {
+TEST_F(Trainer, RefusesAModelLargerThanTheMachineAsInfeasible) {
   config_.model.config = "mixtral-8x22b";
-  EXPECT_THAT(refusal(config_), HasSubstr("expected a model that fits"));
+  EXPECT_THAT(refusal(config_, ErrorKind::infeasible), HasSubstr("expected a model that fits"));
 }
 
 TEST_F(Trainer, SaysWhatALargerMachineWouldNotMendFirst) {
   config_.model.config = "kimi-k2";
-  EXPECT_THAT(refusal(config_), HasSubstr("this version cannot run the model"));
+  EXPECT_THAT(refusal(config_, ErrorKind::input), HasSubstr("this version cannot run the model"));
   config_.model.config = "mixtral-8x22b";
   config_.balance.bias_update = 0.001;
-  EXPECT_THAT(refusal(config_), HasSubstr("expected a model whose router has a selection bias"));
+  EXPECT_THAT(refusal(config_, ErrorKind::input),
+              HasSubstr("expected a model whose router has a selection bias"));
 }
 
 TEST_F(Trainer, ASavedCheckpointLoadsAsAModel) {
