@@ -55,7 +55,8 @@ std::string fit(std::vector<Piece> pieces, int width) {
 
 /// How often something that is done every so many steps, and after the last, comes after `step`.
 double times_after(std::int64_t step, std::int64_t last, std::int64_t every) {
-  if (every == 0) return step < last ? 1.0 : 0.0;
+  if (step >= last) return 0.0;
+  if (every == 0) return 1.0;
   return static_cast<double>((last + every - 1) / every - step / every);
 }
 

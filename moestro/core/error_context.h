@@ -14,13 +14,16 @@ namespace moestro {
 /// the key that `where` ends in, which is not said twice.
 [[nodiscard]] Error led_to(std::string_view where, const Error& error);
 
-/// What `work` returns. Its errors of bad input begin with `where`, if that is not empty.
+/// What `work` returns. Its errors about what was asked for (bad input, infeasible) begin with
+/// `where`, if that is not empty.
 template <class Work>
 auto in_context(std::string_view where, Work work) {
   try {
     return work();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::input || where.empty()) throw;
+    const bool is_asked_for =
+        error.kind() == ErrorKind::input || error.kind() == ErrorKind::infeasible;
+    if (!is_asked_for || where.empty()) throw;
     throw led_to(where, error);
   }
 }

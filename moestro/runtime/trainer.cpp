@@ -5,7 +5,9 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -72,6 +74,17 @@ void check_balance(const RunConfig& config, const model::ModelConfig& model) {
   }
 }
 
+/// Measured once in a process: its runs share a machine.
+FlopsPerSecond gemm_peak(const Compute& compute) {
+  static std::mutex mutex;
+  static std::map<std::pair<kernels::GemmType, int>, FlopsPerSecond> peaks;
+  const auto type = compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16;
+  const std::lock_guard lock(mutex);
+  const auto [peak, is_new] = peaks.try_emplace({type, compute.threads});
+  if (is_new) peak->second = kernels::measure_gemm_peak(type, compute.threads);
+  return peak->second;
+}
+
 RunReport report_of(const Run& run) {
   const model::ModelConfig& config = run.model.decoder.config;
   const model::Ledger ledger =
@@ -89,11 +102,7 @@ RunReport report_of(const Run& run) {
   report.validation_tokens = static_cast<std::int64_t>(run.data.validation.size());
   report.unigram_entropy = run.data.unigram_entropy;
   report.flops_per_token = ledger.flops.value();
-  report.gemm_peak_flops_per_second =
-      kernels::measure_gemm_peak(
-          run.compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16,
-          run.compute.threads)
-          .value();
+  report.gemm_peak_flops_per_second = gemm_peak(run.compute).value();
   report.threads = run.compute.threads;
   report.dtype = run.compute.dtype_name;
   return report;
@@ -124,6 +133,19 @@ void warn_of_long_sequences(std::int64_t seq_len, std::int64_t max_positions) {
               max_positions);
 }
 
+/// Settings that do nothing beside others.
+void warn_of_idle_settings(const RunConfig& config) {
+  const OptimizerSection& optimizer = config.optimizer;
+  if (optimizer.schedule == LrSchedule::constant && optimizer.min_lr > 0.0) {
+    log_warning("{} = {} means nothing: schedule = \"constant\" stays at lr",
+                config.where("optimizer.min_lr"), optimizer.min_lr);
+  }
+  if (optimizer.warmup_steps > config.train.steps) {
+    log_warning("{} = {} is more than train.steps = {}: lr is never reached",
+                config.where("optimizer.warmup_steps"), optimizer.warmup_steps, config.train.steps);
+  }
+}
+
 /// transformers would add it in training, not in evaluation.
 void warn_of_noise(const model::HfConfig& source) {
   if (source.noise.empty()) return;
@@ -144,6 +166,7 @@ Run set_up(const RunConfig& config, const TrainHooks& hooks) {
   run.compute = set_up_compute(config.train.dtype, static_cast<int>(config.train.threads));
   run.model =
       load_model(config, [&](const model::ModelConfig& model) { check_balance(config, model); });
+  warn_of_idle_settings(config);
   warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
   run.data = load_training_data(config, decoder.config.vocab);
@@ -301,8 +324,7 @@ void train_steps(Run& run, const TrainHooks& hooks, TrainResult& result) {
   const std::int64_t last = run.config.train.steps;
   if (first > last) {
     log_warning(
-        "no step is left to train: {} is at step {}; its validation loss and sample follow; raise "
-        "train.steps (now {}) to train on",
+        "no step is left to train: {} is at step {}; raise train.steps (now {}) to train on",
         result.checkpoint, first - 1, last);
     validate(run, result);
     return;

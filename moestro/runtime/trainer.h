@@ -50,7 +50,7 @@ struct RunReport {
   double unigram_entropy = 0.0;  // nats per token of the validation text under the training
                                  // text's token frequencies (cross-entropy, add-one smoothed)
   double flops_per_token = 0.0;  // forward + backward
-  double gemm_peak_flops_per_second = 0.0;  // measured now, this dtype and thread count
+  double gemm_peak_flops_per_second = 0.0;  // measured in this process, this dtype and thread count
   int threads = 1;
   std::string dtype;            // what is computed in, after any fallback
   std::int64_t first_step = 1;  // > 1 when resumed; > train.steps: no step is left

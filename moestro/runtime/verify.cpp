@@ -30,9 +30,12 @@ using checkpoint::TensorInfo;
 /// Tolerances when computing in bf16: eight bits of mantissa through a whole decoder, in which a
 /// token near a tie may choose another expert. transformers' own bf16 run of a small Mixtral strays
 /// from its f32 run by 9e-2 of the largest hidden state and 2e-1 of the largest gradient.
-constexpr VerifyTolerance kBf16Tolerance{
-    .logits = 1.5e-1, .gradient = 3e-1, .loss = 1e-2, .aux_loss = 1e-2, .steps_loss = 3e-2,
-    .steps_grad_norm = 1e-1};
+constexpr VerifyTolerance kBf16Tolerance{.logits = 1.5e-1,
+                                         .gradient = 3e-1,
+                                         .loss = 1e-2,
+                                         .aux_loss = 1e-2,
+                                         .steps_loss = 3e-2,
+                                         .steps_grad_norm = 1e-1};
 
 std::vector<float> floats(const SafetensorsFile& file, const std::string& name,
                           std::int64_t elements) {

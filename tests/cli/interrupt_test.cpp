@@ -1,7 +1,6 @@
 #include "moestro/cli/interrupt.h"
 
 #include <gtest/gtest.h>
-
 #include <unistd.h>
 
 #include <chrono>

@@ -70,8 +70,8 @@ class Limits(unittest.TestCase):
         (self.folder / "config.json").write_text(
             CONFIG.replace('"hidden_size": 64', '"hidden_size": 512'))
         train = ["train", "run.toml", "--quiet", "--set", "train.steps=1", "--set", "train.threads=4"]
-        for arguments, limits in ((["describe", "tiny"], range(40, 600, 40)),
-                                  (train, range(400, 1000, 30))):
+        for arguments, limits in ((["describe", "tiny"], range(40, 600, 80)),
+                                  (train, range(400, 1000, 60))):
             for mib in limits:
                 what = f"{arguments} in {mib} MiB"
                 finished = self.run_limited(resource.RLIMIT_AS, mib << 20, *arguments)

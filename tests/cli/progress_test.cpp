@@ -123,7 +123,7 @@ TEST(Progress, EtaIsTheRemainingStepsAtTheirAverageTime) {
                                               " MFU 71.0 %  load 1.50  ETA 9.0s\n"));
   std::string text;
   Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},
-                    3);
+                    {.steps = 3});
   runtime::RunReport run;
   progress.start(run);
   progress.step(report_of(1, 2.0));
@@ -181,6 +181,8 @@ TEST(Progress, CountsValidationsAndCheckpointsToComeInItsEstimate) {
               HasSubstr("ETA " + duration_text(15 + 6 * 100)));
   EXPECT_THAT(line_of(5, {.steps = 20, .save_every = 4}),
               HasSubstr("ETA " + duration_text(15 + 4 * 1000)));
+  EXPECT_THAT(line_of(20, {.steps = 20, .validate_every = 3, .save_every = 3}),
+              HasSubstr("ETA 0.0s"));
   EXPECT_THAT(line_of(3, {.steps = 20, .validate_every = 9}), HasSubstr("ETA 17s"))
       << "nothing is known of a validation that has not been";
 }

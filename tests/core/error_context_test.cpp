@@ -31,6 +31,11 @@ TEST(ErrorContext, SaysNoPlaceTwice) {
   }
 }
 
+TEST(ErrorContext, NamesWhatAskedForTheInfeasible) {
+  EXPECT_EQ(message_of(Error(ErrorKind::infeasible, "a.json", "expected a model that fits")),
+            "[run.toml:4 data.text] a.json: expected a model that fits");
+}
+
 TEST(ErrorContext, LeavesWhatNoRunFileCanMend) {
   const Error error = io_error("a.txt", "cannot be read");
   EXPECT_EQ(message_of(error), error.what());

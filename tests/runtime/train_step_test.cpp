@@ -100,10 +100,10 @@ TEST_F(TrainStep, EvaluationIsAMeanOverTokensHoweverTheyAreCut) {
   static_cast<void>(first_step());
   const data::Batch batch = batch_of(7);  // no whole number of micro-batches
   plan_.micro_batch = 7;
-  const double whole = evaluate_batch(decoder_, plan_, batch);
+  const double whole = evaluate_batch(decoder_, plan_, batch).value();
   for (const std::int64_t micro_batch : {1, 2, 3, 8}) {
     plan_.micro_batch = micro_batch;
-    EXPECT_NEAR(evaluate_batch(decoder_, plan_, batch), whole, 1e-6) << micro_batch;
+    EXPECT_NEAR(evaluate_batch(decoder_, plan_, batch).value(), whole, 1e-6) << micro_batch;
   }
 }
 

@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <cmath>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 #include "moestro/core/error.h"
@@ -86,16 +84,6 @@ TEST_F(Trainer, AuxiliaryLossIsFormedPerShard) {
   config_.train.micro_batch = 1;
   config_.train.shards = 2;
   EXPECT_NE(unsharded.steps, train_and_collect(config_).steps);
-}
-
-TEST_F(Trainer, SavesWhereItIsInterruptedWhateverIsDue) {
-  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
-  config_.checkpoint.every = 4;
-  std::atomic<bool> stop{false};
-  TrainHooks hooks;
-  hooks.stop = &stop;
-  hooks.on_step = [&](const StepReport& step) { stop = step.step == 3; };
-  EXPECT_THAT(train(config_, hooks).checkpoint, HasSubstr("step-000003"));
 }
 
 TEST_F(Trainer, ValidatesEveryFewStepsAndAfterTheLast) {
@@ -210,6 +198,23 @@ TEST_F(Trainer, RefusesAVocabularyThatLacksTokens) {
   EXPECT_THROW(static_cast<void>(train_and_collect(config_)), Error);
 }
 
+TEST_F(Trainer, WarnsOfSettingsThatDoNothing) {
+  RunConfig config = config_;
+  config.optimizer.min_lr = 1e-4;
+  config.optimizer.schedule = LrSchedule::linear;
+  config.optimizer.warmup_steps = config.train.steps;
+  testing::internal::CaptureStderr();
+  static_cast<void>(train(config, {}));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("warning: ")));
+  config.optimizer.schedule = LrSchedule::constant;
+  config.optimizer.warmup_steps = config.train.steps + 1;
+  testing::internal::CaptureStderr();
+  static_cast<void>(train(config, {}));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("optimizer.min_lr = 0.0001 means nothing"));
+  EXPECT_THAT(log, HasSubstr("lr is never reached"));
+}
+
 TEST_F(Trainer, WarnsOfSequencesLongerThanTheModelsPositions) {
   config_.train.steps = 1;
   for (const auto& [seq_len, warns] : {std::pair{64, false}, std::pair{65, true}}) {
@@ -273,114 +278,6 @@ TEST_F(Trainer, GoesOnFromBeforeADamagedCheckpointAndReplacesIt) {
   EXPECT_EQ(train_and_collect(config_).steps.size(), 0U) << "it is whole again";
 }
 
-/// What a run did that was asked to stop at one of its hooks.
-struct Stopped {
-  TrainResult result;
-  std::vector<std::int64_t> steps;
-  std::vector<std::string> saved;
-};
-
-enum class StopAt { start, step, checkpoint };
-
-/// Stops the run where it calls that hook for the `number`th time.
-Stopped train_and_stop(const RunConfig& config, StopAt at, int number = 1) {
-  Stopped run;
-  std::atomic<bool> stop{false};
-  TrainHooks hooks;
-  hooks.stop = &stop;
-  const auto pass = [&](StopAt here) {
-    if (here == at && --number == 0) stop = true;
-  };
-  hooks.on_start = [&](const RunReport&) { pass(StopAt::start); };
-  hooks.on_step = [&](const StepReport& step) {
-    run.steps.push_back(step.step);
-    pass(StopAt::step);
-  };
-  hooks.on_checkpoint = [&](const std::string& folder, double) {
-    run.saved.push_back(std::filesystem::path(folder).filename());
-    pass(StopAt::checkpoint);
-  };
-  run.result = train(config, hooks);
-  return run;
-}
-
-/// A run that validates, saves and samples.
-RunConfig whole_run(RunConfig config, const std::filesystem::path& folder) {
-  config.checkpoint.folder = (folder / "checkpoints").string();
-  config.output.sample_prompt = "the ";
-  config.output.sample_tokens = 20;
-  return config;
-}
-
-TEST_F(Trainer, SavesOnceWhereverItIsStopped) {
-  config_ = whole_run(config_, folder_.path());
-  config_.checkpoint.every = 2;
-  config_.checkpoint.resume = false;
-  EXPECT_THAT(train_and_stop(config_, StopAt::start).saved, ElementsAre());
-  EXPECT_THAT(train_and_stop(config_, StopAt::step, 2).saved, ElementsAre("step-000002"));
-  EXPECT_THAT(train_and_stop(config_, StopAt::step, 3).saved,
-              ElementsAre("step-000002", "step-000003"));
-  const Stopped at_save = train_and_stop(config_, StopAt::checkpoint, 1);
-  EXPECT_THAT(at_save.steps, ElementsAre(1, 2)) << "no step begins after the request";
-  EXPECT_THAT(at_save.saved, ElementsAre("step-000002"));
-  const Stopped at_end = train_and_stop(config_, StopAt::step, 6);
-  EXPECT_THAT(at_end.saved, ElementsAre("step-000002", "step-000004", "step-000006"));
-  EXPECT_EQ(at_end.result.sample, "");
-  EXPECT_TRUE(at_end.result.interrupted);
-}
-
-TEST_F(Trainer, MakesUpForWhatFollowsTheLastStepWhenItIsResumed) {
-  config_ = whole_run(config_, folder_.path());
-  const TrainResult whole = train_and_collect(config_).result;
-  std::filesystem::remove_all(config_.checkpoint.folder);
-  EXPECT_EQ(train_and_stop(config_, StopAt::checkpoint).result.sample, "");
-  testing::internal::CaptureStderr();
-  const Stopped resumed = train_and_stop(config_, StopAt::step);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(),
-              HasSubstr("step-000006 is at step 6; its validation loss and sample follow"));
-  EXPECT_THAT(resumed.steps, ElementsAre());
-  EXPECT_EQ(resumed.result.validation_loss, whole.validation_loss);
-  EXPECT_EQ(resumed.result.sample, whole.sample);
-  EXPECT_FALSE(resumed.result.interrupted);
-}
-
-TEST_F(Trainer, LeavesAFinishedRunAsItIs) {
-  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
-  const Losses first = train_and_collect(config_);
-  const auto written = std::filesystem::last_write_time(first.result.checkpoint);
-  const Stopped again = train_and_stop(config_, StopAt::step);
-  EXPECT_EQ(again.result.steps, 0);
-  EXPECT_FALSE(again.result.final_loss.has_value());
-  EXPECT_EQ(again.result.checkpoint, first.result.checkpoint);
-  EXPECT_THAT(again.saved, ElementsAre());
-  EXPECT_EQ(std::filesystem::last_write_time(first.result.checkpoint), written);
-}
-
-TEST_F(Trainer, AStopEndsAValidationAndASample) {
-  config_ = whole_run(config_, folder_.path());
-  static_cast<void>(train_and_collect(config_));
-  const Stopped stopped = train_and_stop(config_, StopAt::start);
-  EXPECT_TRUE(stopped.result.interrupted);
-  EXPECT_FALSE(stopped.result.validation_loss.has_value());
-  EXPECT_EQ(stopped.result.sample, "");
-}
-
-TEST_F(Trainer, AStoppedSampleIsShownAsFarAsItCame) {
-  LoadedModel model = load_model(config_.model);
-  prepare_for_training(model.decoder, at::kFloat);
-  std::atomic<bool> stop{false};
-  const std::vector<data::Token> prompt = {1, 2, 3};
-  EXPECT_EQ(generate(model.decoder, at::kFloat, prompt, {.tokens = 5, .stop = &stop}).size(), 8U);
-  const std::jthread stopper([&stop] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    stop = true;
-  });
-  const std::int64_t more_than_time = 100'000'000;
-  EXPECT_GT(
-      generate(model.decoder, at::kFloat, prompt, {.tokens = more_than_time, .stop = &stop}).size(),
-      3U);
-}
-
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -415,13 +312,13 @@ TEST_F(Trainer, NeverRemovesACheckpointForADamagedLaterOne) {
   const std::string last = train_and_collect(config_).result.checkpoint;
   std::filesystem::resize_file(last + "/optimizer.safetensors", 100);
   config_.checkpoint.keep = 1;
-  static_cast<void>(train_and_stop(config_, StopAt::checkpoint));
+  static_cast<void>(train_and_collect(config_));
   EXPECT_EQ(names_in(config_.checkpoint.folder), std::vector<std::string>{"step-000006"});
   for (const char* file : {"step-000007", "step-000008"}) {
     std::filesystem::copy(last, std::filesystem::path(config_.checkpoint.folder) / file);
   }
   config_.train.steps = 7;
-  EXPECT_EQ(train_and_stop(config_, StopAt::checkpoint).steps, std::vector<std::int64_t>{7});
+  EXPECT_EQ(train_and_collect(config_).steps.size(), 1U);
   EXPECT_THAT(names_in(config_.checkpoint.folder),
               UnorderedElementsAre("step-000007", "step-000008"));
 }
