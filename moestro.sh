@@ -157,7 +157,7 @@ fuzz() {
 
 demo() {
   install_packages "${BUILD_PACKAGES[@]}" "${DEMO_PACKAGES[@]}"
-  build release
+  build release moestro
   sh examples/01_train/prepare_text.sh build/demo/text.txt
   exec build/release/moestro train examples/01_train/run.toml
 }
@@ -169,7 +169,7 @@ if [ "$verb" != test ] && [ "$verb" != fuzz ] && [ $# -gt 0 ]; then
 fi
 case $verb in
   build)
-    build release
+    build release moestro
     say "built build/release/moestro"
     ;;
   test) run_tests "$@" ;;
