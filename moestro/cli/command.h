@@ -9,7 +9,7 @@
 namespace moestro::cli {
 
 /// Exit codes (docs/errors.md). Infeasible: the question was valid and the answer is no.
-enum ExitCode : int { kDone = 0, kFailed = 1, kBadInput = 2, kInfeasible = 3 };
+inline constexpr int kDone = 0, kFailed = 1, kBadInput = 2, kInfeasible = 3;
 
 using Arguments = std::vector<std::string>;
 

@@ -54,10 +54,10 @@ std::string fit(std::vector<Piece> pieces, int width) {
 }
 
 /// How often something that is done every so many steps, and after the last, comes after `step`.
-double times_after(std::int64_t step, std::int64_t last, std::int64_t every) {
-  if (step >= last) return 0.0;
-  if (every == 0) return 1.0;
-  return static_cast<double>((last + every - 1) / every - step / every);
+std::int64_t times_after(std::int64_t step, std::int64_t last, std::int64_t every) {
+  if (step >= last) return 0;
+  if (every == 0) return 1;
+  return (last + every - 1) / every - step / every;
 }
 
 }  // namespace
@@ -167,8 +167,8 @@ void Progress::show(const runtime::StepReport& report) {
 double Progress::eta_seconds(std::int64_t step) const {
   const auto [last, validate_every, save_every] = schedule_;
   return average_step_seconds_ * static_cast<double>(last - step) +
-         validation_seconds_ * times_after(step, last, validate_every) +
-         checkpoint_seconds_ * times_after(step, last, save_every);
+         validation_seconds_ * static_cast<double>(times_after(step, last, validate_every)) +
+         checkpoint_seconds_ * static_cast<double>(times_after(step, last, save_every));
 }
 
 void Progress::print_line(const std::string& line) {
