@@ -283,10 +283,16 @@ std::optional<fs::path> find_newest_checkpoint(const fs::path& root) {
 
 fs::path resolve_checkpoint(const fs::path& folder) {
   std::error_code unreadable;  // whoever reads the folder says so
+  const fs::file_status status = fs::status(folder, unreadable);
+  if (status.type() == fs::file_type::not_found || fs::is_regular_file(status)) {
+    const bool is_file = fs::is_regular_file(status);
+    throw input_error(
+        folder.string(), "expected the folder of a checkpoint, {}",
+        is_file ? "got a file; name its folder" : "but there is none; check the path");
+  }
   const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
   const bool is_itself = has("config.json") || has("model.safetensors") ||
-                         has("model.safetensors.index.json") ||
-                         !fs::is_directory(folder, unreadable);
+                         has("model.safetensors.index.json") || !fs::is_directory(status);
   if (is_itself) return folder;
   const std::optional<fs::path> newest = find_newest_checkpoint(folder);
   if (!newest) return folder;

@@ -87,7 +87,8 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
     const std::filesystem::path& root);
 
 /// The checkpoint that a folder named by a user stands for: itself, or, if it is none but holds
-/// step folders, the newest complete one, and then says so. Errors: as step_folders.
+/// step folders, the newest complete one, and then says so. Errors: input, for a file or where
+/// there is nothing; as step_folders.
 [[nodiscard]] std::filesystem::path resolve_checkpoint(const std::filesystem::path& folder);
 
 /// Moves all step folders of a run's folder into its "earlier-1" (or -2, ...), so that another run

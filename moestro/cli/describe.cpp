@@ -5,6 +5,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
@@ -12,9 +14,29 @@
 
 namespace moestro::cli {
 
+namespace {
+
+/// "Built-in models: a, b,\n  c", in lines that fit a terminal.
+std::string list_of_models() {
+  constexpr std::size_t kWidth = 78;
+  std::string text = "Built-in models:";
+  std::size_t column = text.size();
+  const std::vector<std::string> names = model::built_in_models();
+  for (const std::string& name : names) {
+    const std::string word = name + (&name == &names.back() ? "" : ",");
+    const bool fits = column + 1 + word.size() <= kWidth;
+    text += (fits ? " " : "\n  ") + word;
+    column = (fits ? column + 1 : 2) + word.size();
+  }
+  return text;
+}
+
+}  // namespace
+
 int describe(const Arguments& arguments) {
   CLI::App app("Parameters and model FLOPs per token of a model, by component.",
                "moestro describe");
+  app.footer(list_of_models());
   std::string name;
   std::optional<std::int64_t> seq;
   bool without_mtp = false;

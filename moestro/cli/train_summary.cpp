@@ -107,7 +107,8 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
   json["checkpoint_seconds"] = result.checkpoint_seconds;
   json["threads"] = run.threads;
   json["dtype"] = run.dtype;
-  json["peak_rss_bytes"] = result.peak_rss_bytes ? Json(*result.peak_rss_bytes) : Json();
+  json["peak_rss_bytes"] =
+      result.peak_rss_bytes ? Json(static_cast<std::int64_t>(*result.peak_rss_bytes)) : Json();
   json["interrupted"] = result.interrupted;
   json["checkpoint"] = result.checkpoint;
   json["sample"] = result.sample;

@@ -71,25 +71,36 @@ Json comparison_json(const runtime::VerifyResult& result) {
   set_if_known(json, "aux_loss_abs", result.aux_loss_abs);
   set_if_known(json, "steps_loss_max_abs", result.steps_loss_max_abs);
   set_if_known(json, "steps_grad_norm_max_rel", result.steps_grad_norm_max_rel);
+  const runtime::VerifyTolerance& t = result.tolerance;
+  json["tolerance"] = {{"logits_max_rel", t.logits},
+                       {"hidden_max_rel", t.logits},
+                       {"loss_abs", t.loss},
+                       {"gradient_max_rel", t.gradient},
+                       {"aux_loss_abs", t.aux_loss},
+                       {"steps_loss_max_abs", t.steps_loss},
+                       {"steps_grad_norm_max_rel", t.steps_grad_norm}};
   json["within_tolerance"] = result.within_tolerance;
   return json;
 }
 
 std::string comparison_text(const runtime::VerifyResult& result) {
-  std::string text = fmt::format(
-      "logits     {:.2e} relative to the largest\n"
-      "hidden     {:.2e} relative to the largest\n"
-      "loss       {:.2e} absolute\n"
-      "gradients  {:.2e} relative to the largest of each tensor; worst: {}\n",
-      result.logits_max_rel, result.hidden_max_rel, result.loss_abs, result.gradient_max_rel,
-      result.worst_tensor);
-  const auto line = [&text](const char* name, const std::optional<double>& value,
-                            const char* measure) {
-    if (value) text += fmt::format("{:<11}{:.2e} {}\n", name, *value, measure);
+  std::string text;
+  const auto line = [&text](const char* name, const std::optional<double>& value, double tolerance,
+                            const std::string& measure) {
+    if (!value) return;
+    text += fmt::format("{:<11}{:.2e} of at most {}, {}{}\n", name, *value, tolerance, measure,
+                        *value <= tolerance ? "" : "  <- outside");
   };
-  line("aux loss", result.aux_loss_abs, "absolute");
-  line("steps", result.steps_loss_max_abs, "largest difference of a loss, absolute");
-  line("steps", result.steps_grad_norm_max_rel, "largest difference of a gradient norm, relative");
+  const runtime::VerifyTolerance& t = result.tolerance;
+  line("logits", result.logits_max_rel, t.logits, "relative to the largest");
+  line("hidden", result.hidden_max_rel, t.logits, "relative to the largest");
+  line("loss", result.loss_abs, t.loss, "absolute");
+  line("gradients", result.gradient_max_rel, t.gradient,
+       "relative to the largest of each tensor; worst: " + result.worst_tensor);
+  line("aux loss", result.aux_loss_abs, t.aux_loss, "absolute");
+  line("steps", result.steps_loss_max_abs, t.steps_loss, "difference of a loss, absolute");
+  line("steps", result.steps_grad_norm_max_rel, t.steps_grad_norm,
+       "difference of a gradient norm, relative");
   return text + (result.within_tolerance ? "within tolerance\n" : "outside tolerance\n");
 }
 

@@ -95,20 +95,4 @@ double unigram_entropy(std::span<const std::int64_t> counts) {
   return entropy;
 }
 
-double unigram_cross_entropy(std::span<const std::int64_t> training_counts,
-                             std::span<const std::int64_t> held_out_counts) {
-  MOESTRO_CHECK(training_counts.size() == held_out_counts.size(), "{} and {} ids",
-                training_counts.size(), held_out_counts.size());
-  const std::int64_t held_out = total(held_out_counts);
-  if (held_out == 0) return 0.0;
-  const double denominator =
-      static_cast<double>(total(training_counts)) + static_cast<double>(training_counts.size());
-  double sum = 0.0;
-  for (std::size_t i = 0; i < training_counts.size(); ++i) {
-    const double q = (static_cast<double>(training_counts[i]) + 1.0) / denominator;
-    sum -= static_cast<double>(held_out_counts[i]) * std::log(q);
-  }
-  return sum / static_cast<double>(held_out);
-}
-
 }  // namespace moestro::data

@@ -38,13 +38,8 @@ struct TextSplit {
 [[nodiscard]] std::vector<std::int64_t> token_counts(std::span<const Token> tokens,
                                                      std::int64_t vocab_size);
 
-/// Entropy of the frequencies themselves: -sum p ln p. Units: nats per token; 0 without tokens.
+/// Entropy of the frequencies themselves, -sum p ln p: the loss of the best model that ignores
+/// context. Units: nats per token; 0 without tokens.
 [[nodiscard]] double unigram_entropy(std::span<const std::int64_t> counts);
-
-/// Mean -ln q(token) over the held-out tokens, q = (training count + 1) / (training total + vocab):
-/// the loss of the best model that ignores context. Units: nats per token; 0 without tokens.
-/// Errors: internal, if the two have different lengths.
-[[nodiscard]] double unigram_cross_entropy(std::span<const std::int64_t> training_counts,
-                                           std::span<const std::int64_t> held_out_counts);
 
 }  // namespace moestro::data

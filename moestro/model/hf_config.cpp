@@ -268,6 +268,12 @@ HfConfig resolve_model(std::string_view model, const HfConfigOptions& options,
   for (const internal::BuiltInModel& file : internal::built_in_model_files()) {
     if (file.name == model) return parse_hf_config(file.json, file.name, options);
   }
+  if (model.find('/') != model.npos || model.ends_with(".json")) {
+    throw input_error(where,
+                      "expected a config.json or a folder that holds one, but there is no \"{}\"; "
+                      "check the path",
+                      printable(model));
+  }
   const std::vector<std::string> names = built_in_models();
   const std::string shown = printable(model);
   const std::string suggestion = model.size() <= shown.size() ? nearest(shown, names) : "";

@@ -96,8 +96,10 @@ LoadedModel load_model(const std::filesystem::path& folder) {
 LoadedModel load_model(const RunConfig& config, const ModelCheck& check) {
   const ModelSection& section = config.model;
   if (!section.load.empty()) {
-    return load_folder(checkpoint::resolve_checkpoint(section.load), config.where("model.load"),
-                       check);
+    const std::string where = config.where("model.load");
+    return load_folder(
+        in_context(where, [&] { return checkpoint::resolve_checkpoint(section.load); }), where,
+        check);
   }
   const std::string where = config.where("model.config");
   model::HfConfig source =

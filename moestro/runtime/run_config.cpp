@@ -37,7 +37,7 @@ FieldSection model_section(ModelSection& model) {
 FieldSection data_section(DataSection& data) {
   return {"data",
           "What it is trained on.",
-          {{"text", paths(data.text), "UTF-8 text files"},
+          {{"text", paths(data.text), "UTF-8 text files, read as one after the other"},
            {"validation_text", paths(data.validation_text),
             "held-out files; without any, the tail of every training file is held out"},
            {"validation_fraction", &data.validation_fraction,
@@ -89,12 +89,21 @@ FieldSection optimizer_section(OptimizerSection& optimizer) {
 FieldSection balance_section(BalanceSection& balance) {
   return {
       "balance",
-      "What keeps the experts evenly loaded.",
-      {{"aux_loss", &balance.aux_loss, "coefficient of the load-balancing loss",
+      "What keeps the experts evenly loaded. Coefficients in a config.json are not used.",
+      {{"aux_loss", &balance.aux_loss,
+        "coefficient of the load-balancing loss in Megatron's form: per MoE layer E * sum over "
+        "experts of (share of the token slots * mean score), over the tokens of a shard's "
+        "micro-batch, summed over layers; 1 a layer when balanced. transformers' form is k times "
+        "that, averaged over layers: its coefficient times k / layers is about the same here",
         between(0, kMaxCoefficient)},
-       {"z_loss", &balance.z_loss, "coefficient of the router z-loss", between(0, kMaxCoefficient)},
+       {"z_loss", &balance.z_loss,
+        "coefficient of the router z-loss: the mean over tokens of logsumexp(logits)^2, summed "
+        "over "
+        "layers",
+        between(0, kMaxCoefficient)},
        {"bias_update", &balance.bias_update,
-        "step of the selection bias per optimizer step (balancing without a loss)",
+        "balancing without a loss: after every optimizer step the selection bias of an expert with "
+        "less than the mean load grows by so much, of one with more falls",
         between(0, kMaxCoefficient)},
        {"capacity_factor", &balance.capacity_factor,
         "limit of the tokens an expert takes; 0 (none: every token reaches its experts), other "
@@ -280,10 +289,13 @@ void check(const RunConfig& config) {
   check_parallel(config);
   check_not_yet(config);
   check_metrics_place(config);
-  if (config.checkpoint.every > 0 && config.checkpoint.folder.empty()) {
-    throw input_error(config.where("checkpoint.every"),
+  const std::pair<const char*, std::int64_t> of_a_folder[] = {
+      {"checkpoint.every", config.checkpoint.every}, {"checkpoint.keep", config.checkpoint.keep}};
+  for (const auto& [key, value] : of_a_folder) {
+    if (value == 0 || !config.checkpoint.folder.empty()) continue;
+    throw input_error(config.where(key),
                       "expected 0 without checkpoint.folder, got {}; name a folder",
-                      written(config, "checkpoint.every", config.checkpoint.every));
+                      written(config, key, value));
   }
 }
 

@@ -146,6 +146,24 @@ void warn_of_idle_settings(const RunConfig& config) {
   }
 }
 
+void warn_of_short_epochs(const data::Batches& batches, std::int64_t global_batch) {
+  if (batches.windows() >= global_batch) return;
+  log_warning(
+      "train.global_batch = {} is more than the {} windows of the text: every step takes "
+      "some of them more than once",
+      global_batch, batches.windows());
+}
+
+/// What a config.json states is often its family's default, so that it is no more than noted.
+void note_unused_coefficient(const model::ModelConfig& model, const BalanceSection& balance) {
+  const double stated = model.moe.router.aux_loss_coefficient;
+  if (stated == 0.0 || balance.aux_loss > 0.0) return;
+  log_verbose(
+      "the model's own coefficient of a balancing loss, {}, is not used: balance.aux_loss "
+      "decides, and is 0",
+      stated);
+}
+
 /// transformers would add it in training, not in evaluation.
 void warn_of_noise(const model::HfConfig& source) {
   if (source.noise.empty()) return;
@@ -169,12 +187,14 @@ Run set_up(const RunConfig& config, const TrainHooks& hooks) {
   warn_of_idle_settings(config);
   warn_of_noise(run.model.source);
   Decoder& decoder = run.model.decoder;
+  note_unused_coefficient(decoder.config, config.balance);
   run.data = load_training_data(config, decoder.config.vocab);
   run.batches = std::make_unique<data::Batches>(
       run.data.training,
       data::BatchOptions{.seq_len = config.data.seq_len,
                          .seed = static_cast<std::uint64_t>(config.train.seed)},
       config.where("data.text"));
+  warn_of_short_epochs(*run.batches, config.train.global_batch);
   check_validation(config, run.data);
   warn_of_long_sequences(config.data.seq_len, decoder.config.max_positions);
   prepare_for_training(decoder, run.compute.dtype);

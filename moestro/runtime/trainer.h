@@ -47,9 +47,8 @@ struct RunReport {
   std::int64_t active_parameters = 0;
   std::int64_t train_tokens = 0;  // in the data
   std::int64_t validation_tokens = 0;
-  double unigram_entropy = 0.0;  // nats per token of the validation text under the training
-                                 // text's token frequencies (cross-entropy, add-one smoothed)
-  double flops_per_token = 0.0;  // forward + backward
+  double unigram_entropy = 0.0;             // of the validation text, nats per token
+  double flops_per_token = 0.0;             // forward + backward
   double gemm_peak_flops_per_second = 0.0;  // measured in this process, this dtype and thread count
   int threads = 1;
   std::string dtype;            // what is computed in, after any fallback

@@ -41,8 +41,7 @@ TrainingData load_training_data(const RunConfig& config, std::int64_t model_voca
     append(result.validation, result.tokenizer, read("data.validation_text", file));
   }
   const std::int64_t vocab = result.tokenizer.vocab_size;
-  result.unigram_entropy = data::unigram_cross_entropy(
-      data::token_counts(result.training, vocab), data::token_counts(result.validation, vocab));
+  result.unigram_entropy = data::unigram_entropy(data::token_counts(result.validation, vocab));
   return result;
 }
 

@@ -15,6 +15,7 @@
 #include "moestro/checkpoint/safetensors.h"
 #include "moestro/core/error.h"
 #include "moestro/core/json.h"
+#include "moestro/core/text.h"
 #include "moestro/kernels/cross_entropy.h"
 #include "moestro/runtime/compute.h"
 #include "moestro/runtime/model_loading.h"
@@ -210,19 +211,33 @@ struct ExpectedSteps {
   std::vector<double> losses, grad_norms;
 };
 
+/// The only ones there are here; a file that names none means them.
+void require_known_optimizer(const Json& json, const std::filesystem::path& path) {
+  const std::pair<const char*, const char*> names[] = {
+      {"optimizer", "AdamW"}, {"weight_decay_on", "tensors of two or more dimensions"}};
+  for (const auto& [key, expected] : names) {
+    const Json name = json.is_object() ? json.value(key, Json(expected)) : Json();
+    if (name == expected) continue;
+    throw input_error(fmt::format("{} {}", path.string(), key),
+                      "expected \"{}\", got {}; no other is known", expected,
+                      printable(name.dump(), 60));
+  }
+}
+
 ExpectedSteps read_steps(const std::filesystem::path& path) {
   const Json json = read_json_file(path);
+  require_known_optimizer(json, path);
   try {
     ExpectedSteps steps{optimizer_of(json), json.at("losses").get<std::vector<double>>(),
                         json.at("grad_norms").get<std::vector<double>>()};
-    if (steps.losses.size() == steps.grad_norms.size()) return steps;
-  } catch (const Json::exception& error) {
+    if (!steps.losses.empty() && steps.losses.size() == steps.grad_norms.size()) return steps;
+  } catch (const Json::exception&) {
     throw input_error(path.string(),
-                      "expected lr, betas, eps, weight_decay, clip_global_norm, "
-                      "losses and grad_norms: {}",
-                      error.what());
+                      "expected lr, two betas, eps, weight_decay, clip_global_norm (numbers), "
+                      "losses and grad_norms (lists of numbers); add what is missing");
   }
-  throw input_error(path.string(), "expected as many grad_norms as losses");
+  throw input_error(path.string(),
+                    "expected losses, and as many grad_norms; write both for every step");
 }
 
 void compare_steps(Decoder& decoder, const Reference& reference, bool defer, VerifyResult& result) {
@@ -269,9 +284,8 @@ VerifyResult verify_against(const std::filesystem::path& folder, const VerifyOpt
   if (std::filesystem::exists(folder / "steps.json")) {
     compare_steps(decoder, reference, options.defer_weight_gradients, result);
   }
-  const VerifyTolerance tolerance =
-      compute.dtype == at::kFloat ? VerifyTolerance{} : kBf16Tolerance;
-  result.within_tolerance = is_within(result, tolerance);
+  result.tolerance = compute.dtype == at::kFloat ? VerifyTolerance{} : kBf16Tolerance;
+  result.within_tolerance = is_within(result, result.tolerance);
   return result;
 }
 

@@ -11,6 +11,12 @@
 
 namespace moestro::runtime {
 
+/// Tolerances of verify_against: these in f32, wider ones in bf16.
+struct VerifyTolerance {
+  double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3,
+         steps_grad_norm = 1e-2;
+};
+
 /// Largest |ours - expected| / largest |expected|, per kind of tensor.
 struct VerifyResult {
   double logits_max_rel = 0.0;
@@ -21,6 +27,7 @@ struct VerifyResult {
   std::optional<double> aux_loss_abs;
   std::optional<double> steps_loss_max_abs;
   std::optional<double> steps_grad_norm_max_rel;
+  VerifyTolerance tolerance;  // of `logits` for hidden states, too
   bool within_tolerance = false;
 };
 
@@ -34,12 +41,6 @@ struct VerifyOptions {
 /// Options from `--set key=value`: train.dtype, train.recompute, train.threads and
 /// train.defer_weight_gradients. Errors: input, as read_run_config.
 [[nodiscard]] VerifyOptions read_verify_options(const std::vector<std::string>& overrides);
-
-/// Tolerances of verify_against in f32 (bf16 is reported, with bf16's own tolerance).
-struct VerifyTolerance {
-  double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3,
-         steps_grad_norm = 1e-2;
-};
 
 /// Errors: input, if the folder lacks a file or a tensor, or a shape disagrees.
 [[nodiscard]] VerifyResult verify_against(const std::filesystem::path& folder,

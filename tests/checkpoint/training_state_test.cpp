@@ -337,7 +337,8 @@ TEST(MissingFile, NamesWhatACheckpointLacks) {
 
 TEST(ResolveCheckpoint, TakesTheNewestOfARunAndSaysSo) {
   const test::TemporaryFolder root;
-  EXPECT_EQ(resolve_checkpoint(root.path() / "absent"), root.path() / "absent");
+  EXPECT_THROW((void)resolve_checkpoint(root.path() / "absent"), Error);
+  EXPECT_THROW((void)resolve_checkpoint(root.file("weights.safetensors", "")), Error);
   EXPECT_EQ(resolve_checkpoint(root.path()), root.path()) << "no checkpoints";
   for (const int step : {2, 1}) save(root.path(), step);
   testing::internal::CaptureStderr();

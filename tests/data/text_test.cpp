@@ -98,26 +98,6 @@ TEST(UnigramEntropy, OfUniformCountsIsTheLogarithmOfTheirNumber) {
   EXPECT_EQ(unigram_entropy(std::vector<std::int64_t>{0, 0}), 0.0);
 }
 
-TEST(UnigramCrossEntropy, UsesAddOneSmoothedTrainingFrequencies) {
-  const std::vector<std::int64_t> training = {3, 0};  // q = 4/5, 1/5
-  const std::vector<std::int64_t> held_out = {1, 2};
-  EXPECT_NEAR(unigram_cross_entropy(training, held_out),
-              -(std::log(0.8) + 2.0 * std::log(0.2)) / 3.0, 1e-15);
-  EXPECT_EQ(unigram_cross_entropy(training, std::vector<std::int64_t>{0, 0}), 0.0);
-}
-
-TEST(UnigramCrossEntropy, IsAtLeastTheEntropyOfTheHeldOutText) {
-  const bool holds = rc::check("Gibbs' inequality", [](const std::vector<std::uint8_t>& training,
-                                                       const std::vector<std::uint8_t>& held_out) {
-    const auto counts = [](const std::vector<std::uint8_t>& bytes) {
-      return token_counts(std::vector<Token>(bytes.begin(), bytes.end()), 256);
-    };
-    RC_ASSERT(unigram_cross_entropy(counts(training), counts(held_out)) >=
-              unigram_entropy(counts(held_out)) - 1e-12);
-  });
-  EXPECT_TRUE(holds);
-}
-
 TEST(TokenCounts, CountsEveryIdAndRefusesOthers) {
   EXPECT_THAT(token_counts(std::vector<Token>{2, 0, 2}, 3), testing::ElementsAre(1, 0, 2));
   EXPECT_THROW((void)token_counts(std::vector<Token>{3}, 3), Error);

@@ -58,7 +58,7 @@ TEST_F(RunErrors, NameTheModelThatIsNone) {
       error_of("model.config = \"bad\"\n" + std::string(kData)),
       StartsWith("[run.toml:1 model.config] bad/config.json hidden_size: expected a whole"));
   EXPECT_THAT(error_of("model.load = \"absent\"\n" + std::string(kData)),
-              StartsWith("[run.toml:1 model.load] absent: expected a file"));
+              StartsWith("[run.toml:1 model.load] absent: expected the folder of a checkpoint"));
   std::filesystem::copy(folder_.path() / "config.json", folder_.path() / "bad",
                         std::filesystem::copy_options::overwrite_existing);
   EXPECT_THAT(error_of("model.load = \"bad\"\n" + std::string(kData)),
