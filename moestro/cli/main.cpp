@@ -1,6 +1,7 @@
 // The program: the only place that catches, so that every error ends as one line and an exit code.
 
 #include <cxxabi.h>
+#include <fcntl.h>
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -43,6 +44,17 @@ void install_on_terminate() {
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 [[gnu::section(".preinit_array"), gnu::used]] void (*g_before_libraries)() = install_on_terminate;
 
+/// Where a standard stream is closed, the next file to be opened would be it, and take the progress
+/// of a run among its own lines. What is put there instead refuses what is read or written.
+void occupy_closed_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) >= 0) continue;
+    // The lowest free number, which is this one, since those below are taken.
+    [[maybe_unused]] const int opened =
+        ::open("/dev/null", stream == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 int exit_code(moestro::ErrorKind kind) {
   switch (kind) {
     case moestro::ErrorKind::input:
@@ -68,6 +80,7 @@ int report(const moestro::Error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of its writer
   try {
     const int code = moestro::cli::run({argv + (argc > 0 ? 1 : 0), argv + argc});

@@ -1,4 +1,4 @@
-"""What a process limit does to the program: one clear line and exit code 1, nothing half written.
+"""What a process limit or a closed stream does to the program: one clear line and exit code 1, nothing half written.
 
     limits_test.py build/release/moestro
 """
@@ -103,6 +103,24 @@ class Limits(unittest.TestCase):
             f"ulimit -f 0; {self.moestro} describe tiny > result", shell=True, cwd=self.folder,
             check=False, text=True, stderr=subprocess.PIPE)
         self.expect_one_error(finished, "a result of no bytes", "standard output")
+
+    def test_closed_streams(self):
+        """No file takes the number of a closed stream, and with it what is shown."""
+        finished = subprocess.run(
+            f"{self.moestro} describe tiny >&-", shell=True, cwd=self.folder, check=False, text=True,
+            stderr=subprocess.PIPE)
+        self.expect_one_error(finished, "no output", "standard output")
+        if not self.can_train():
+            self.skipTest("this build does not train")
+        for closed, code in (("2>&-", 0), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)):
+            (self.folder / "metrics.jsonl").unlink()
+            finished = subprocess.run(
+                f"{self.moestro} train run.toml --set checkpoint.folder= "
+                f"--set checkpoint.every=0 {closed}", shell=True,
+                cwd=self.folder, check=False, stdout=subprocess.PIPE)
+            self.assertEqual(finished.returncode, code, closed)
+            metrics = (self.folder / "metrics.jsonl").read_text()
+            self.assertEqual([json.loads(line)["step"] for line in metrics.splitlines()], [1, 2, 3, 4], closed)
 
 
 if __name__ == "__main__":
