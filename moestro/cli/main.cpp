@@ -5,6 +5,9 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdlib>
 #include <exception>
@@ -22,27 +25,43 @@ constexpr std::string_view kOutOfMemory =
     "error: out of memory: the machine, or a limit of the process (ulimit -v), gives no more; use "
     "a smaller model, batch or seq_len\n";
 
+constexpr std::string_view kNoFolder =
+    "error: [current folder] expected one that exists, got one that was removed; change to another "
+    "(cd)\n";
+
+/// Without allocating anything.
+[[noreturn]] void end_with(std::string_view message, int code) {
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, message.data(), message.size());
+  std::_Exit(code);
+}
+
 /// Ends the program where nothing can be caught: in an initialiser that runs before main, in a
 /// function that must not throw. Allocates nothing.
 [[noreturn]] void on_terminate() {
   const std::type_info* type = abi::__cxa_current_exception_type();
   if (type != nullptr && *type == typeid(std::bad_alloc)) {
-    [[maybe_unused]] const ssize_t ignored =
-        ::write(STDERR_FILENO, kOutOfMemory.data(), kOutOfMemory.size());
-    std::_Exit(moestro::cli::kFailed);
+    end_with(kOutOfMemory, moestro::cli::kFailed);
   }
   __gnu_cxx::__verbose_terminate_handler();
   std::abort();  // not reached; the handler does it
 }
 
-void install_on_terminate() {
-  std::set_terminate(on_terminate);
+/// Libraries look for their files from the current folder, and end the program if there is none.
+void require_current_folder() {
+  std::array<char, PATH_MAX> path{};
+  const bool is_gone = ::getcwd(path.data(), path.size()) == nullptr && errno == ENOENT;
+  if (is_gone) end_with(kNoFolder, moestro::cli::kBadInput);
 }
 
-// Shared libraries allocate in their initialisers, which run before those of the program. Only
-// what is listed in this section runs before them.
+void before_libraries() {
+  std::set_terminate(on_terminate);
+  require_current_folder();
+}
+
+// Shared libraries allocate, and MKL wants a current folder, in their initialisers, which run
+// before those of the program. Only what is listed in this section runs before them.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
-[[gnu::section(".preinit_array"), gnu::used]] void (*g_before_libraries)() = install_on_terminate;
+[[gnu::section(".preinit_array"), gnu::used]] void (*g_before_libraries)() = before_libraries;
 
 /// Where a standard stream is closed, the next file to be opened would be it, and take the progress
 /// of a run among its own lines. What is put there instead refuses what is read or written.

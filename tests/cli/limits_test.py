@@ -1,4 +1,5 @@
-"""What a process limit or a closed stream does to the program: one clear line and exit code 1, nothing half written.
+"""What the process around the program can do to it (limits, closed streams, no folder): one clear line, nothing half
+written.
 
     limits_test.py build/release/moestro
 """
@@ -57,8 +58,8 @@ class Limits(unittest.TestCase):
                                     "--set", "checkpoint.folder=", "--set", "checkpoint.every=0")
         return finished.returncode == 0
 
-    def expect_one_error(self, finished, what, word):
-        self.assertEqual(finished.returncode, 1, f"{what}: {finished.stderr}")
+    def expect_one_error(self, finished, what, word, code=1):
+        self.assertEqual(finished.returncode, code, f"{what}: {finished.stderr}")
         errors = [line for line in finished.stderr.splitlines() if line.startswith("error: ")]
         self.assertEqual(len(errors), 1, f"{what}: {finished.stderr}")
         self.assertIn(word, errors[0], what)
@@ -121,6 +122,13 @@ class Limits(unittest.TestCase):
             self.assertEqual(finished.returncode, code, closed)
             metrics = (self.folder / "metrics.jsonl").read_text()
             self.assertEqual([json.loads(line)["step"] for line in metrics.splitlines()], [1, 2, 3, 4], closed)
+
+    def test_removed_folder(self):
+        (self.folder / "gone").mkdir()
+        finished = subprocess.run(
+            f"cd gone && rmdir ../gone && exec {self.moestro} describe tiny", shell=True, cwd=self.folder,
+            check=False, text=True, stderr=subprocess.PIPE)
+        self.expect_one_error(finished, "no folder", "[current folder]", code=2)
 
 
 if __name__ == "__main__":
