@@ -18,6 +18,7 @@
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
 #include "moestro/core/error.h"
+#include "moestro/core/text.h"
 
 namespace {
 
@@ -88,11 +89,16 @@ int exit_code(moestro::ErrorKind kind) {
   return moestro::cli::kFailed;
 }
 
+/// On one line, whatever the names of files in it.
+void print_line(std::string_view message) {
+  moestro::cli::print_error(
+      fmt::format("error: {}\n", moestro::printable(message, std::string_view::npos)));
+}
+
 int report(const moestro::Error& error) {
   const bool is_ours = error.kind() == moestro::ErrorKind::internal;
-  moestro::cli::print_error(
-      fmt::format("error: {}{}\n", error.what(),
-                  is_ours ? "; this is a bug in moestro, please report it" : ""));
+  print_line(fmt::format("{}{}", error.what(),
+                         is_ours ? "; this is a bug in moestro, please report it" : ""));
   return exit_code(error.kind());
 }
 
@@ -110,7 +116,7 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     moestro::cli::print_error(kOutOfMemory);
   } catch (const std::exception& error) {
-    moestro::cli::print_error(fmt::format("error: unexpected failure: {}\n", error.what()));
+    print_line(fmt::format("unexpected failure: {}", error.what()));
   }
   return moestro::cli::kFailed;
 }

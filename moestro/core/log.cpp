@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <string>
 
+#include "moestro/core/text.h"
+
 namespace moestro {
 namespace {
 // The level is the one process-wide setting: threads that log cannot be handed one each.
@@ -23,7 +25,8 @@ void log_line(LogLevel level, std::string_view message) {
   if (level > g_level.load()) return;
   // One write per line, so that lines of several threads do not mix.
   std::string line(level == LogLevel::warning ? "warning: " : "");
-  line.append(message).push_back('\n');
+  line += printable(message, std::string_view::npos);
+  line.push_back('\n');
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 }  // namespace internal

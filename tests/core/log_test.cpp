@@ -25,5 +25,11 @@ TEST(Log, PrintsWhatTheLevelLets) {
   EXPECT_EQ(printed(LogLevel::verbose), "warning: w1\ni\nv\n");
 }
 
+TEST(Log, PrintsOneLineWhateverTheNames) {
+  testing::internal::CaptureStderr();
+  log_warning("a{}b: not read", '\n');
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "warning: a?b: not read\n");
+}
+
 }  // namespace
 }  // namespace moestro
