@@ -19,12 +19,20 @@ void end_process(int signal) {
   std::raise(signal);
 }
 
+/// What whoever started the process wants left alone: nohup, or a shell that runs it in the
+/// background. A blocked signal would come all the same.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
 }  // namespace
 
 InterruptGuard::InterruptGuard(bool saves) : saves_(saves) {
   sigemptyset(&signals_);
-  sigaddset(&signals_, SIGINT);
-  sigaddset(&signals_, SIGTERM);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(signal)) sigaddset(&signals_, signal);
+  }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
   waiter_ = std::jthread([this](const std::stop_token& done) { wait(done); });
 }
@@ -40,6 +48,8 @@ void InterruptGuard::wait(const std::stop_token& done) {
   while (!done.stop_requested()) {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
     if (signal < 0) continue;
+    // A terminal that goes away says so more than once: itself, and through its shell.
+    if (signal == SIGHUP && stop_.load()) continue;
     if (stop_.exchange(true)) end_process(signal);
     print_error(fmt::format("\ninterrupted: finishing this step{}; once more aborts at once\n",
                             saves_ ? " and saving" : ""));

@@ -1,6 +1,6 @@
 #pragma once
 // Ctrl-C during training: the first asks the trainer to finish its step and save, the second ends
-// the process at once.
+// the process at once. A terminal that is closed counts as a first one.
 
 #include <atomic>
 #include <csignal>
@@ -8,10 +8,10 @@
 
 namespace moestro::cli {
 
-/// Takes SIGINT and SIGTERM while it lives; one at a time. Create it before any thread: a thread of
-/// its own waits for the signals, which all later ones leave to it. No handler runs, because
-/// oneDNN's generated code uses the stack pointer for something else, and a handler that came in
-/// there would write anywhere.
+/// Takes SIGINT, SIGTERM and SIGHUP while it lives, but for those that are ignored; one at a time.
+/// Create it before any thread: a thread of its own waits for the signals, which all later ones
+/// leave to it. No handler runs, because oneDNN's generated code uses the stack pointer for
+/// something else, and a handler that came in there would write anywhere.
 class InterruptGuard {
  public:
   /// `saves`: whether a checkpoint will be written, for the message.

@@ -35,6 +35,28 @@ TEST(Interrupt, FirstSignalAsksToStop) {
   EXPECT_EQ(message_of_first_signal(SIGTERM, false).find("and saving"), std::string::npos);
 }
 
+TEST(Interrupt, ClosingTheTerminalIsAFirstSignalHoweverOftenItComes) {
+  testing::internal::CaptureStderr();
+  {
+    const InterruptGuard guard(true);
+    interrupt(guard, SIGHUP);
+    EXPECT_EQ(::kill(::getpid(), SIGHUP), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("and saving"), std::string::npos);
+}
+
+TEST(Interrupt, LeavesIgnoredSignalsIgnored) {
+  const auto before = std::signal(SIGINT, SIG_IGN);
+  {
+    const InterruptGuard guard(true);
+    EXPECT_EQ(::kill(::getpid(), SIGINT), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(guard.stop());
+  }
+  std::signal(SIGINT, before);
+}
+
 TEST(Interrupt, StartsClearEachTime) {
   static_cast<void>(message_of_first_signal(SIGINT, true));
   const InterruptGuard guard(true);

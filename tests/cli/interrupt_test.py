@@ -54,7 +54,8 @@ class Interrupt(unittest.TestCase):
         passed; returns its summary."""
         with subprocess.Popen(
                 [self.moestro, "train", "run.toml", "--json", *arguments], cwd=self.folder, text=True,
-                stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                preexec_fn=lambda: signal.signal(number, signal.SIG_DFL)) as run:
             shown = []
             while not shown or not shown[-1].startswith(after):
                 shown.append(run.stderr.readline())
