@@ -9,6 +9,7 @@
 
 #include "moestro/core/error.h"
 #include "moestro/core/json.h"
+#include "moestro/core/log.h"
 #include "moestro/core/text.h"
 
 namespace moestro::cli {
@@ -98,12 +99,14 @@ void require_writable_metrics(const std::filesystem::path& path) {
                     path.string(), problem);
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step) {
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
+    : path_(path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
   // A device or pipe (/dev/stderr) has no past to keep and must not be replaced by a file.
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
     lock_.emplace(lock_of(path));
+    remove_leftovers(path);
     const std::string old = std::filesystem::exists(status) ? read_file(path) : std::string();
     write_file_atomically(path, lines_before(old, first_step, path.string()));
   }
@@ -111,6 +114,11 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t fir
 }
 
 void MetricsWriter::write(const runtime::StepReport& report) {
+  if (lock_ && !file_->is_in_place()) {
+    log_warning("{} was removed or replaced while the run goes on: its lines begin at step {}",
+                path_.string(), report.step);
+    file_.emplace(path_);
+  }
   file_->append(metrics_line(report) + '\n');
 }
 

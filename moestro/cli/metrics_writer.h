@@ -27,10 +27,12 @@ class MetricsWriter {
   /// run writes it; io.
   MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
 
-  /// Errors: io, e.g. a full disk; the file then ends with the step before.
+  /// Goes on in a new file where the old one was removed or replaced, with a warning. Errors: io,
+  /// e.g. a full disk; the file then ends with the step before.
   void write(const runtime::StepReport& report);
 
  private:
+  std::filesystem::path path_;
   std::optional<FileLock> lock_;      // none for devices
   std::optional<AppendedFile> file_;  // opened once the past is in order
 };

@@ -44,6 +44,10 @@ Error cannot_open(const std::filesystem::path& path, const std::string& why) {
                      why);
 }
 
+std::string partial_prefix(const std::filesystem::path& path) {
+  return path.filename().string() + ".partial.";
+}
+
 void require_regular_file(const std::filesystem::path& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
@@ -97,6 +101,25 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view b
   file.finish();
 }
 
+void remove_leftovers(const std::filesystem::path& path) {
+  const std::string prefix = partial_prefix(path);
+  std::error_code ignored;  // they are in nobody's way
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_leftover = name.size() > prefix.size() && name.starts_with(prefix) &&
+                             name.find_first_not_of("0123456789", prefix.size()) == name.npos;
+    if (is_leftover) std::filesystem::remove(entry.path(), ignored);
+  }
+}
+
+bool is_in_place(const std::filesystem::path& path, int descriptor) {
+  struct stat named {
+  }, opened{};
+  return ::stat(path.c_str(), &named) == 0 && ::fstat(descriptor, &opened) == 0 &&
+         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+}
+
 std::string why_not_writable(const std::filesystem::path& folder) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);
@@ -119,7 +142,8 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 AtomicFile::AtomicFile(const std::filesystem::path& path)
-    : path_(path), partial_(path.string() + ".partial." + std::to_string(::getpid())) {
+    : path_(path),
+      partial_(path.parent_path() / (partial_prefix(path) + std::to_string(::getpid()))) {
   std::error_code code;
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), code);
   if (code) throw io_error(path.string(), "cannot create its folder: {}", code.message());

@@ -21,6 +21,12 @@ void require_readable(const std::filesystem::path& path);
 /// Creates missing parent folders. Errors: io.
 void write_file_atomically(const std::filesystem::path& path, std::string_view bytes);
 
+/// Removes what crashes left beside a file of writing it atomically. Nobody may be writing it.
+void remove_leftovers(const std::filesystem::path& path);
+
+/// Whether a path leads to an open file: it may have been removed or replaced meanwhile.
+[[nodiscard]] bool is_in_place(const std::filesystem::path& path, int descriptor);
+
 /// Why files cannot be created in a folder, or empty if they can. Creates the folder and its
 /// parents where they are missing.
 [[nodiscard]] std::string why_not_writable(const std::filesystem::path& folder);
@@ -62,6 +68,9 @@ class AppendedFile {
 
   /// Errors: io, e.g. a full disk; the file then ends where it ended before.
   void append(std::string_view bytes);
+
+  /// Whether its path still leads to it.
+  [[nodiscard]] bool is_in_place() const { return moestro::is_in_place(path_, fd_); }
 
  private:
   std::filesystem::path path_;

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "moestro/core/error.h"
+#include "moestro/core/file.h"
 #include "moestro/core/log.h"
 
 namespace moestro {
@@ -17,14 +17,6 @@ namespace {
 
 std::string reason() {
   return std::generic_category().message(errno);
-}
-
-/// Whether the path still leads to the open file: the last holder may have removed it meanwhile.
-bool is_in_place(const std::filesystem::path& file, int fd) {
-  struct stat named {
-  }, opened{};
-  return ::stat(file.c_str(), &named) == 0 && ::fstat(fd, &opened) == 0 &&
-         named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
 }  // namespace
@@ -49,7 +41,7 @@ std::optional<FileLock> FileLock::take(const std::filesystem::path& file) {
       ::close(std::exchange(lock.fd_, -1));  // the file is the holder's
       return std::nullopt;
     }
-    if (is_in_place(file, fd)) return lock;
+    if (is_in_place(file, fd)) return lock;  // the last holder may have removed it meanwhile
     ::close(std::exchange(lock.fd_, -1));
   }
   return std::nullopt;

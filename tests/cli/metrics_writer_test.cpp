@@ -97,6 +97,32 @@ TEST(MetricsWriter, DropsStepsThatAResumedRunRepeats) {
   EXPECT_EQ(steps_in(path), "1 2 3 4 5 6 ");
 }
 
+TEST(MetricsWriter, GoesOnWhereTheFileIsRemovedOrReplaced) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.path() / "m";
+  MetricsWriter writer(path, 1);
+  writer.write(report_of(1));
+  testing::internal::CaptureStderr();
+  std::filesystem::rename(path, folder.path() / "old");
+  writer.write(report_of(2));
+  EXPECT_EQ(steps_in(path), "2 ");
+  std::filesystem::rename(folder.path() / "old", path);
+  writer.write(report_of(3));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("begin at step 3"));
+  EXPECT_EQ(steps_in(path), "1 3 ");
+}
+
+TEST(MetricsWriter, RemovesWhatCrashesLeft) {
+  const test::TemporaryFolder folder;
+  const auto path = folder.file("m", "{\"step\":1}\n");
+  const auto leftover = folder.file("m.partial.123", "{\"st");
+  const auto others = folder.file("m.partial.123x", "mine");
+  const MetricsWriter writer(path, 2);
+  EXPECT_FALSE(std::filesystem::exists(leftover));
+  EXPECT_TRUE(std::filesystem::exists(others));
+  EXPECT_EQ(steps_in(path), "1 ");
+}
+
 TEST(MetricsWriter, StartsOverWithAFreshRun) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2}\n");
