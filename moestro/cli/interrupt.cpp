@@ -3,8 +3,10 @@
 #include <fmt/core.h>
 
 #include <ctime>
+#include <system_error>
 
 #include "moestro/cli/options.h"
+#include "moestro/core/error.h"
 
 namespace moestro::cli {
 namespace {
@@ -34,7 +36,14 @@ InterruptGuard::InterruptGuard(bool saves) : saves_(saves) {
     if (!is_ignored(signal)) sigaddset(&signals_, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
-  waiter_ = std::jthread([this](const std::stop_token& done) { wait(done); });
+  try {
+    waiter_ = std::jthread([this](const std::stop_token& done) { wait(done); });
+  } catch (const std::system_error& error) {
+    throw io_error("train",
+                   "cannot start a thread: {}; the limit of processes (ulimit -u) is reached: end "
+                   "others, or raise it",
+                   error.code().message());
+  }
 }
 
 InterruptGuard::~InterruptGuard() {

@@ -14,7 +14,8 @@ namespace moestro::cli {
 /// something else, and a handler that came in there would write anywhere.
 class InterruptGuard {
  public:
-  /// `saves`: whether a checkpoint will be written, for the message.
+  /// `saves`: whether a checkpoint will be written, for the message. Errors: io, where the system
+  /// gives no thread.
   explicit InterruptGuard(bool saves);
   InterruptGuard(const InterruptGuard&) = delete;
   InterruptGuard& operator=(const InterruptGuard&) = delete;

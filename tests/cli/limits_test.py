@@ -5,6 +5,7 @@ written.
 """
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -122,6 +123,22 @@ class Limits(unittest.TestCase):
             self.assertEqual(finished.returncode, code, closed)
             metrics = (self.folder / "metrics.jsonl").read_text()
             self.assertEqual([json.loads(line)["step"] for line in metrics.splitlines()], [1, 2, 3, 4], closed)
+
+    def test_threads(self):
+        """A user who may have no further process; root always may."""
+        if not self.can_train():
+            self.skipTest("this build does not train")
+        self.folder.chmod(0o755)
+
+        def restrict():
+            resource.setrlimit(resource.RLIMIT_NPROC, (1, 1))
+            if os.getuid() == 0:
+                os.setuid(64999)  # a user without processes
+        finished = subprocess.run(
+            [self.moestro, "train", "run.toml", "--quiet", "--set", "checkpoint.folder=", "--set",
+             "checkpoint.every=0", "--set", "output.metrics="], cwd=self.folder, text=True, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=restrict)
+        self.expect_one_error(finished, "no thread", "cannot start a thread")
 
     def test_removed_folder(self):
         (self.folder / "gone").mkdir()
