@@ -1,6 +1,5 @@
 #include "moestro/runtime/model_loading.h"
 
-#include <fstream>
 #include <span>
 #include <string>
 #include <utility>
@@ -14,32 +13,22 @@
 #include "moestro/core/units.h"
 #include "moestro/layers/weights.h"
 #include "moestro/model/ledger.h"
+#include "moestro/runtime/memory.h"
 
 namespace moestro::runtime {
 namespace {
-
-/// Memory the system can give without swapping; 0 if it does not say (Linux: MemAvailable).
-double available_bytes() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;) {
-    double kib = 0.0;
-    if (word == "MemAvailable:" && info >> kib) return kib * 1024.0;
-  }
-  return 0.0;
-}
 
 /// A model whose static memory alone exceeds the machine would be killed without a word.
 void check_memory(const model::HfConfig& source) {
   constexpr double kBytesPerParameter = 16.0;  // f32 weight, gradient and two AdamW moments
   const model::Ledger ledger = model::make_ledger(source.model, 1, {.with_mtp = false});
   const Bytes needed(kBytesPerParameter * static_cast<double>(ledger.params.total));
-  const Bytes available(available_bytes());
-  if (available.value() > 0.0 && needed > available) {
+  if (is_too_much(needed)) {
     throw infeasible_error(
         source.source,
         "expected a model that fits, got {} parameters whose weights, gradients and optimizer "
         "state take {} of the {} this machine has free; choose a smaller model or a larger machine",
-        with_thousands(ledger.params.total), to_string(needed), to_string(available));
+        with_thousands(ledger.params.total), to_string(needed), to_string(available_memory()));
   }
 }
 

@@ -77,8 +77,8 @@ struct TrainHooks {
 
 /// Runs what `config` says. A run whose steps are done already says so and does what follows the
 /// last step, from the newest checkpoint: validation and sample. It saves nothing.
-/// Errors: input for anything the user can fix, infeasible for a model larger than the memory, io
-/// for disks.
+/// Errors: input for anything the user can fix, infeasible for a model or a text larger than the
+/// memory, io for disks.
 [[nodiscard]] TrainResult train(const RunConfig& config, const TrainHooks& hooks);
 
 }  // namespace moestro::runtime

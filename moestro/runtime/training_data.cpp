@@ -1,8 +1,11 @@
 #include "moestro/runtime/training_data.h"
 
+#include <filesystem>
+
 #include "moestro/core/error.h"
 #include "moestro/core/error_context.h"
 #include "moestro/data/text.h"
+#include "moestro/runtime/memory.h"
 
 namespace moestro::runtime {
 namespace {
@@ -11,6 +14,24 @@ void append(std::vector<data::Token>& stream, const data::Tokenizer& tokenizer,
             std::string_view text) {
   const std::vector<data::Token> ids = data::encode(tokenizer, text);
   stream.insert(stream.end(), ids.begin(), ids.end());
+}
+
+/// Text whose tokens alone exceed the machine. Pipes do not say how much comes.
+void check_memory(const RunConfig& config) {
+  double bytes = 0.0;
+  for (const auto* files : {&config.data.text, &config.data.validation_text}) {
+    for (const std::string& file : *files) {
+      std::error_code unknown;  // whoever reads the file says so
+      const std::uintmax_t size = std::filesystem::file_size(file, unknown);
+      if (!unknown) bytes += static_cast<double>(size);
+    }
+  }
+  const Bytes needed(bytes * sizeof(data::Token));
+  if (!is_too_much(needed)) return;
+  throw infeasible_error(config.where("data.text"),
+                         "expected text that fits, got {} whose tokens take {} of the {} this "
+                         "machine has free; use less text or a larger machine",
+                         to_string(Bytes(bytes)), to_string(needed), to_string(available_memory()));
 }
 
 }  // namespace
@@ -29,6 +50,7 @@ TrainingData load_training_data(const RunConfig& config, std::int64_t model_voca
         "{}; choose a model with a larger vocab_size",
         result.tokenizer.vocab_size, section.tokenizer, model_vocab);
   }
+  check_memory(config);
   const bool has_own_validation = !section.validation_text.empty();
   const double fraction = has_own_validation ? 0.0 : section.validation_fraction;
   for (const std::string& file : section.text) {

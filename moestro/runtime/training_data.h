@@ -19,7 +19,8 @@ struct TrainingData {
 };
 
 /// Reads, splits and tokenises the texts of a run. Errors: input at the place of the key, if a file
-/// cannot be used, or the tokenizer has more ids than the model.
+/// cannot be used, or the tokenizer has more ids than the model; infeasible, if the tokens do not
+/// fit into memory.
 [[nodiscard]] TrainingData load_training_data(const RunConfig& config, std::int64_t model_vocab);
 
 }  // namespace moestro::runtime

@@ -449,6 +449,13 @@ TEST_F(Trainer, RefusesAModelLargerThanTheMachineAsInfeasible) {
   EXPECT_THAT(refusal(config_, ErrorKind::infeasible), HasSubstr("expected a model that fits"));
 }
 
+TEST_F(Trainer, RefusesTextLargerThanTheMachineAsInfeasible) {
+  const auto text = folder_.file("large.txt", "abc");
+  std::filesystem::resize_file(text, std::uintmax_t{1} << 42);  // a hole: takes no room
+  config_.data.text = {text.string()};
+  EXPECT_THAT(refusal(config_, ErrorKind::infeasible), HasSubstr("expected text that fits"));
+}
+
 TEST_F(Trainer, SaysWhatALargerMachineWouldNotMendFirst) {
   config_.model.config = "kimi-k2";
   EXPECT_THAT(refusal(config_, ErrorKind::input), HasSubstr("this version cannot run the model"));
