@@ -359,7 +359,12 @@ void train_steps(Run& run, const TrainHooks& hooks, TrainResult& result) {
     }
     ++result.steps;
     result.final_loss = report.loss;
-    if (hooks.on_step) hooks.on_step(report);
+    try {
+      if (hooks.on_step) hooks.on_step(report);
+    } catch (const Error&) {
+      save(run, step, hooks, result);  // what the steps since the last one have cost is not lost
+      throw;
+    }
     if (!is_due(step, run.config.checkpoint.every)) continue;
     save(run, step, hooks, result);
     saved = step;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "moestro/core/error.h"
 #include "moestro/runtime/generate.h"
 #include "moestro/runtime/model_loading.h"
 #include "tests/runtime/training_test_support.h"
@@ -78,6 +79,16 @@ TEST_F(StoppedTrainer, SavesOnceWhereverItIsStopped) {
   EXPECT_THAT(at_end.saved, ElementsAre("step-000002", "step-000004", "step-000006"));
   EXPECT_EQ(at_end.result.sample, "");
   EXPECT_TRUE(at_end.result.interrupted);
+}
+
+TEST_F(StoppedTrainer, SavesBeforeAHookEndsIt) {
+  config_ = whole_run(config_, folder_.path());
+  TrainHooks hooks;
+  hooks.on_step = [](const StepReport& step) {
+    if (step.step == 3) throw io_error("metrics.jsonl", "cannot write: the disk is full");
+  };
+  EXPECT_THROW(static_cast<void>(train(config_, hooks)), Error);
+  EXPECT_THAT(train_and_stop(config_, StopAt::checkpoint).steps, ElementsAre(4, 5, 6));
 }
 
 TEST_F(StoppedTrainer, MakesUpForWhatFollowsTheLastStepWhenItIsResumed) {
