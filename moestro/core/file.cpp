@@ -91,7 +91,7 @@ std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) 
 
 void require_readable(const std::filesystem::path& path) {
   require_regular_file(path);
-  const Descriptor file(path, O_RDONLY);
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);  // waits for no writer of a pipe
   if (!file.is_open()) throw cannot_open(path, reason());
 }
 
@@ -185,8 +185,16 @@ void AtomicFile::finish() {
 }
 
 AppendedFile::AppendedFile(const std::filesystem::path& path)
-    : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644)) {
+    : path_(path),
+      fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644)) {
+  if (fd_ < 0 && errno == ENXIO) {
+    throw io_error(path.string(),
+                   "cannot open for writing: nobody reads this pipe; start its "
+                   "reader first");
+  }
   if (fd_ < 0) throw io_error(path.string(), "cannot open for writing: {}", reason());
+  // Only opening must not wait: who reads a pipe may be slow.
+  ::fcntl(fd_, F_SETFL, ::fcntl(fd_, F_GETFL) & ~O_NONBLOCK);
 }
 
 AppendedFile::~AppendedFile() {
@@ -212,10 +220,13 @@ void AppendedFile::append(std::string_view bytes) {
 
 MappedFile::MappedFile(const std::filesystem::path& path) {
   require_regular_file(path);
-  const Descriptor file(path, O_RDONLY);
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
   if (!file.is_open()) throw cannot_open(path, reason());
   struct stat info {};
   if (::fstat(file.get(), &info) != 0) throw io_error(path.string(), "cannot stat: {}", reason());
+  if (!S_ISREG(info.st_mode)) {
+    throw input_error(path.string(), "expected a file, got a pipe; name a file");
+  }
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return;
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);

@@ -60,7 +60,7 @@ class AtomicFile {
 /// A file that grows by whole pieces: what cannot be written completely is taken back.
 class AppendedFile {
  public:
-  /// Creates the file where there is none. Errors: io.
+  /// Creates the file where there is none. Errors: io, also for a pipe that nobody reads.
   explicit AppendedFile(const std::filesystem::path& path);
   AppendedFile(const AppendedFile&) = delete;
   AppendedFile& operator=(const AppendedFile&) = delete;

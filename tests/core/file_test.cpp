@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -62,7 +63,8 @@ TEST(File, NamesWhatMayNotBeRead) {
   std::filesystem::permissions(locked, std::filesystem::perms::none);
   expect_error(ErrorKind::input, "opening it fails: Permission denied; check its",
                [&] { static_cast<void>(read_file(locked)); });
-  expect_error(ErrorKind::input, "opening it fails: Permission denied", [&] { MappedFile{locked}; });
+  expect_error(ErrorKind::input, "opening it fails: Permission denied",
+               [&] { MappedFile{locked}; });
 }
 
 TEST(File, ReadsUpToALimit) {
@@ -117,6 +119,22 @@ TEST(File, AFailingReadIsNoEmptyFile) {
 
 TEST(File, RefusesEndlessDevices) {
   expect_error(ErrorKind::input, "device", [] { static_cast<void>(read_file("/dev/zero")); });
+}
+
+/// Opening a pipe whose other end nobody has waits for as long as that is so.
+TEST(File, WaitsForNobodyAtAPipe) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  require_readable(pipe);
+  EXPECT_THROW(MappedFile{pipe}, Error);
+  try {
+    const AppendedFile file(pipe);
+    ADD_FAILURE() << "no reader, no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::io);
+    EXPECT_THAT(error.what(), HasSubstr("nobody reads this pipe"));
+  }
 }
 
 TEST(File, FailsCleanlyWhereNothingCanBeWritten) {
