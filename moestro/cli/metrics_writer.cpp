@@ -1,6 +1,7 @@
 #include "moestro/cli/metrics_writer.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -70,6 +71,18 @@ FileLock lock_of(const std::filesystem::path& path) {
                     path.string());
 }
 
+/// Whether a path leads to where a standard stream of this process goes.
+bool is_standard_stream(const std::filesystem::path& path) {
+  return is_in_place(path, STDOUT_FILENO) || is_in_place(path, STDERR_FILENO);
+}
+
+/// Where links lead: they stay, and what they lead to is replaced.
+std::filesystem::path behind_links(const std::filesystem::path& path) {
+  std::error_code dangling;
+  const std::filesystem::path target = std::filesystem::canonical(path, dangling);
+  return !dangling && std::filesystem::is_symlink(path) ? target : path;
+}
+
 }  // namespace
 
 std::string metrics_line(const runtime::StepReport& r) {
@@ -87,10 +100,13 @@ std::string metrics_line(const runtime::StepReport& r) {
 void require_writable_metrics(const std::filesystem::path& path) {
   std::error_code code;
   const bool is_folder = std::filesystem::is_directory(path, code);
-  const std::filesystem::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  const std::filesystem::path target = behind_links(path);
+  const std::filesystem::path parent = target.has_parent_path() ? target.parent_path() : ".";
   // A device or pipe is written to where it is; a file is replaced, which takes its folder.
   const bool is_replaced = !std::filesystem::is_other(path, code);
-  const std::string problem = is_folder     ? "it is a folder"
+  const std::string problem = is_folder ? "it is a folder"
+                              : is_replaced && is_standard_stream(path)
+                                  ? "a standard stream goes into it"
                               : is_replaced ? why_not_writable(parent)
                                             : "";
   if (problem.empty()) return;
@@ -100,17 +116,17 @@ void require_writable_metrics(const std::filesystem::path& path) {
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
-    : path_(path) {
+    : path_(behind_links(path)) {
   std::error_code code;
-  const auto status = std::filesystem::status(path, code);
+  const auto status = std::filesystem::status(path_, code);
   // A device or pipe (/dev/stderr) has no past to keep and must not be replaced by a file.
   if (!std::filesystem::exists(status) || std::filesystem::is_regular_file(status)) {
-    lock_.emplace(lock_of(path));
-    remove_leftovers(path);
-    const std::string old = std::filesystem::exists(status) ? read_file(path) : std::string();
-    write_file_atomically(path, lines_before(old, first_step, path.string()));
+    lock_.emplace(lock_of(path_));
+    remove_leftovers(path_);
+    const std::string old = std::filesystem::exists(status) ? read_file(path_) : std::string();
+    write_file_atomically(path_, lines_before(old, first_step, path.string()));
   }
-  file_.emplace(path);
+  file_.emplace(path_);
 }
 
 void MetricsWriter::write(const runtime::StepReport& report) {

@@ -112,6 +112,17 @@ TEST(MetricsWriter, GoesOnWhereTheFileIsRemovedOrReplaced) {
   EXPECT_EQ(steps_in(path), "1 3 ");
 }
 
+TEST(MetricsWriter, LeavesLinksWhereTheyAre) {
+  const test::TemporaryFolder folder;
+  const auto target = folder.file("target", "{\"step\":1}\n");
+  const auto link = folder.path() / "link";
+  std::filesystem::create_symlink("target", link);
+  MetricsWriter writer(link, 2);
+  writer.write(report_of(2));
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(steps_in(target), "1 2 ");
+}
+
 TEST(MetricsWriter, RemovesWhatCrashesLeft) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n");
@@ -194,6 +205,22 @@ TEST(RequireWritableMetrics, RefusesWhatCannotBeWrittenAsBadInput) {
       EXPECT_THAT(error.what(), HasSubstr("[output.metrics] expected a file that can be written"));
     }
   }
+}
+
+/// Redirected into a file, /dev/stdout itself would be replaced by one.
+TEST(RequireWritableMetrics, RefusesTheFileAStandardStreamGoesInto) {
+  const test::TemporaryFolder folder;
+  const auto link = folder.path() / "stdout";
+  std::filesystem::create_symlink("/proc/self/fd/1", link);
+  std::string message = "no error";
+  testing::internal::CaptureStdout();  // into a file
+  try {
+    require_writable_metrics(link);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  static_cast<void>(testing::internal::GetCapturedStdout());
+  EXPECT_THAT(message, HasSubstr("a standard stream goes into it"));
 }
 
 /// Lets files of this process grow to so many bytes at most, while it lives.
