@@ -59,6 +59,19 @@ std::string lines_before(const std::string& old, std::int64_t first_step, const 
   return kept;
 }
 
+/// A run that begins at step 1 is another one than that of the file.
+void set_aside(const std::filesystem::path& path) {
+  std::filesystem::path aside;
+  for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i) {
+    aside = fmt::format("{}.earlier-{}", path.string(), i);
+  }
+  std::error_code code;
+  std::filesystem::rename(path, aside, code);
+  if (code)
+    throw io_error(path.string(), "cannot be moved to {}: {}", aside.string(), code.message());
+  log_warning("the metrics of an earlier run are now in {}", aside.string());
+}
+
 FileLock lock_of(const std::filesystem::path& path) {
   std::error_code ignored;  // whoever opens the lock says so
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), ignored);
@@ -124,7 +137,9 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t fir
     lock_.emplace(lock_of(path_));
     remove_leftovers(path_);
     const std::string old = std::filesystem::exists(status) ? read_file(path_) : std::string();
-    write_file_atomically(path_, lines_before(old, first_step, path.string()));
+    const std::string kept = lines_before(old, first_step, path.string());
+    if (first_step == 1 && old.find('\n') != old.npos) set_aside(path_);
+    write_file_atomically(path_, kept);
   }
   file_.emplace(path_);
 }

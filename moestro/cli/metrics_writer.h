@@ -23,8 +23,8 @@ void require_writable_metrics(const std::filesystem::path& path);
 class MetricsWriter {
  public:
   /// Keeps the steps before `first_step` of an existing file and drops the others, so that a
-  /// resumed run leaves every step once. Errors: input, if the file holds something else or another
-  /// run writes it; io.
+  /// resumed run leaves every step once. A run from step 1 on sets the file aside, with a warning.
+  /// Errors: input, if the file holds something else or another run writes it; io.
   MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
 
   /// Goes on in a new file where the old one was removed or replaced, with a warning. Errors: io,

@@ -134,11 +134,16 @@ TEST(MetricsWriter, RemovesWhatCrashesLeft) {
   EXPECT_EQ(steps_in(path), "1 ");
 }
 
-TEST(MetricsWriter, StartsOverWithAFreshRun) {
+TEST(MetricsWriter, SetsTheFileAsideForAFreshRun) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2}\n");
   MetricsWriter(path, 1).write(report_of(1));
   EXPECT_EQ(steps_in(path), "1 ");
+  EXPECT_EQ(steps_in(folder.path() / "m.earlier-1"), "1 2 ");
+  { const MetricsWriter begun(path, 1); }
+  EXPECT_EQ(steps_in(folder.path() / "m.earlier-2"), "1 ");
+  const MetricsWriter again(path, 1);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "m.earlier-3")) << "it was empty";
 }
 
 TEST(MetricsWriter, DropsALineThatACrashCutOff) {
