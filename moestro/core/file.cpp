@@ -1,6 +1,7 @@
 #include "moestro/core/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -48,6 +49,16 @@ std::string partial_prefix(const std::filesystem::path& path) {
   return path.filename().string() + ".partial.";
 }
 
+/// Files have theirs at once; whoever writes a pipe may be slow, or not exist.
+void wait_for_bytes(const std::filesystem::path& path, int descriptor, Seconds patience) {
+  pollfd waiting{.fd = descriptor, .events = POLLIN, .revents = 0};
+  const int ready = ::poll(&waiting, 1, static_cast<int>(patience.value() * 1000.0));
+  if (ready != 0) return;  // an error, too, is read()'s to report
+  throw input_error(path.string(),
+                    "expected a pipe that somebody writes, got nothing for {} s; start its writer",
+                    patience.value());
+}
+
 void require_regular_file(const std::filesystem::path& path) {
   std::error_code code;
   const auto status = std::filesystem::status(path, code);
@@ -67,16 +78,17 @@ void require_regular_file(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string read_file(const std::filesystem::path& path, std::size_t max_bytes) {
+std::string read_file(const std::filesystem::path& path, std::size_t max_bytes, Seconds patience) {
   require_regular_file(path);
-  const Descriptor file(path, O_RDONLY);
+  const Descriptor file(path, O_RDONLY | O_NONBLOCK);
   if (!file.is_open()) throw cannot_open(path, reason());
   std::string bytes;
   constexpr std::size_t kChunk = std::size_t{1} << 18;  // bytes; pipes do not say how much comes
   for (std::size_t size = 0;;) {
+    wait_for_bytes(path, file.get(), patience);
     bytes.resize(size + kChunk);
     const ssize_t n = ::read(file.get(), bytes.data() + size, kChunk);
-    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (n < 0) throw io_error(path.string(), "cannot read: {}", reason());
     size += static_cast<std::size_t>(n);
     bytes.resize(size);

@@ -7,12 +7,16 @@
 #include <string>
 #include <string_view>
 
+#include "moestro/core/units.h"
+
 namespace moestro {
 
-/// The whole file. Errors: input, if it does not exist, is a folder, cannot be opened or has more
-/// than `max_bytes`; io, if reading it fails.
+/// The whole file, or all that comes through a pipe. Errors: input, if it does not exist, is a
+/// folder, cannot be opened or has more than `max_bytes`, or if nothing comes through a pipe for as
+/// long as `patience`; io, if reading it fails.
 [[nodiscard]] std::string read_file(const std::filesystem::path& path,
-                                    std::size_t max_bytes = std::string::npos);
+                                    std::size_t max_bytes = std::string::npos,
+                                    Seconds patience = Seconds{60.0});
 
 /// Errors: input, if there is no file that can be opened for reading.
 void require_readable(const std::filesystem::path& path);

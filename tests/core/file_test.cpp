@@ -9,7 +9,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fstream>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "moestro/core/error.h"
@@ -135,6 +137,17 @@ TEST(File, WaitsForNobodyAtAPipe) {
     EXPECT_EQ(error.kind(), ErrorKind::io);
     EXPECT_THAT(error.what(), HasSubstr("nobody reads this pipe"));
   }
+}
+
+TEST(File, ReadsAPipeToItsEndButNotForEver) {
+  const TemporaryFolder folder;
+  const auto pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_error(ErrorKind::input, "somebody writes",
+               [&] { static_cast<void>(read_file(pipe, std::string::npos, Seconds{0.05})); });
+  const std::string text(300000, 'x');  // more than a pipe holds
+  std::jthread writer([&] { std::ofstream(pipe) << text; });
+  EXPECT_EQ(read_file(pipe), text);
 }
 
 TEST(File, FailsCleanlyWhereNothingCanBeWritten) {
