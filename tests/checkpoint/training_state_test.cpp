@@ -16,6 +16,7 @@
 #include "tests/checkpoint/overwrite_number.h"
 #include "tests/checkpoint/tiny_model.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/model/tiny_glm.h"
 
 namespace moestro::checkpoint {
 namespace {
@@ -154,20 +155,12 @@ TEST(TrainingCheckpoint, IsNotWrittenByADivergedRun) {
 }
 
 TEST(TrainingCheckpoint, NeedsNoMomentsOfASelectionBias) {
-  const char* json = R"({"model_type": "glm4_moe", "vocab_size": 19, "hidden_size": 12,
-    "intermediate_size": 20, "moe_intermediate_size": 6, "num_hidden_layers": 1,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "n_routed_experts": 4,
-    "num_experts_per_tok": 2, "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1,
-    "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 1.5, "use_qk_norm": true,
-    "attention_bias": true, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
-    "partial_rotary_factor": 0.5, "max_position_embeddings": 64, "tie_word_embeddings": false,
-    "num_nextn_predict_layers": 0, "initializer_range": 0.5})";
-  const model::ModelConfig config = model::parse_hf_config(json, "test").model;
+  const model::ModelConfig config = model::parse_hf_config(model::kTinyGlm, "test").model;
   ASSERT_TRUE(config.moe.router.has_selection_bias);
   const test::TemporaryFolder root;
   const fs::path folder = step_folder(root.path(), 7);
   save_training_checkpoint(
-      folder, json, state_of(7),
+      folder, model::kTinyGlm, state_of(7),
       {model::tensors(config), constant(1.0F), constant(1.0F), constant(1.0F)});
   EXPECT_EQ(why_not_resumable(HfFolder(folder), config), "");
 }
