@@ -36,6 +36,7 @@ InterruptGuard::InterruptGuard(bool saves) : saves_(saves) {
     if (!is_ignored(signal)) sigaddset(&signals_, signal);
   }
   pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
+  on_broken_pipe_before_ = std::signal(SIGPIPE, SIG_IGN);
   try {
     waiter_ = std::jthread([this](const std::stop_token& done) { wait(done); });
   } catch (const std::system_error& error) {
@@ -49,6 +50,7 @@ InterruptGuard::InterruptGuard(bool saves) : saves_(saves) {
 InterruptGuard::~InterruptGuard() {
   waiter_.request_stop();
   waiter_.join();
+  std::signal(SIGPIPE, on_broken_pipe_before_);
   pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Ctrl-C during training: the first asks the trainer to finish its step and save, the second ends
-// the process at once. A terminal that is closed counts as a first one.
+// the process at once. A terminal that is closed counts as a first one. Nobody reading the progress
+// any longer (a pager or a tee that ended) is no reason to end.
 
 #include <atomic>
 #include <csignal>
@@ -8,7 +9,8 @@
 
 namespace moestro::cli {
 
-/// Takes SIGINT, SIGTERM and SIGHUP while it lives, but for those that are ignored; one at a time.
+/// Takes SIGINT, SIGTERM and SIGHUP while it lives, but for those that are ignored, and makes
+/// SIGPIPE an error of the write it came from; one at a time.
 /// Create it before any thread: a thread of its own waits for the signals, which all later ones
 /// leave to it. No handler runs, because oneDNN's generated code uses the stack pointer for
 /// something else, and a handler that came in there would write anywhere.
@@ -30,6 +32,7 @@ class InterruptGuard {
   bool saves_;
   std::atomic<bool> stop_{false};
   sigset_t signals_{}, mask_before_{};
+  void (*on_broken_pipe_before_)(int) = SIG_DFL;
   std::jthread waiter_;
 };
 

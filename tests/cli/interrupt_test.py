@@ -77,6 +77,19 @@ class Interrupt(unittest.TestCase):
         self.assertEqual(self.saved(), [f"step-{summary['steps']:06}"])
         self.assertEqual(len((self.folder / "metrics.jsonl").read_text().splitlines()), summary["steps"])
 
+    def test_nobody_reads_the_progress(self):
+        """The run goes on to its end."""
+        with subprocess.Popen(
+                [self.moestro, "train", "run.toml", "--json", "--set", "train.steps=200"], cwd=self.folder,
+                text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+            while not run.stderr.readline().startswith("step "):
+                self.assertIsNone(run.poll())
+            run.stderr.close()
+            summary = json.loads(run.stdout.read())
+            self.assertEqual(run.wait(timeout=60), 0)
+        self.assertFalse(summary["interrupted"])
+        self.assertEqual(self.saved(), ["step-000200"])
+
     def test_in_the_last_validation(self):
         """Nothing is shown of the last step before it, but that takes milliseconds."""
         summary = self.interrupt("machine", *LONG_VALIDATION, "--set", "train.steps=1", seconds=1)
