@@ -44,7 +44,7 @@ Usage: ./moestro.sh <verb>
   build                  install what is missing, build build/release/moestro
   test [--preset NAME]   build and run the tests; presets: release (default), dev,
                          lean (nothing optional), asan, tsan (sanitizers, quick tests only)
-  demo                   build, then train a small model on English text (about two minutes)
+  demo                   build, then train a small model on English text (about a minute on two cores)
   fuzz [SECONDS]         feed mutated files to every reader, each for so long (default: 60)
   clean                  remove all that was built
   help                   this page

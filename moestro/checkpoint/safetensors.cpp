@@ -27,6 +27,13 @@ std::string_view header_text(std::span<const std::byte> bytes, std::string_view 
     throw input_error(file, "expected a safetensors file, got {} bytes; download it again",
                       bytes.size());
   }
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  if (std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())
+          .starts_with(kPointer)) {
+    throw input_error(file,
+                      "expected a safetensors file, got the Git LFS pointer to one; fetch the file "
+                      "itself (git lfs pull)");
+  }
   std::uint64_t length = 0;
   std::memcpy(&length, bytes.data(), kLengthBytes);
   if (length > kMaxHeaderBytes) {

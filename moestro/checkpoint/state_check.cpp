@@ -84,6 +84,8 @@ void check_state(const Json& state, const std::string& file) {
     const Member text = member(file, data, key);
     if (!text.value.is_string()) reject(text, "text");
   }
+  const Member loss = member(file, state, "loss");
+  if (!loss.value.is_null() && !loss.value.is_number()) reject(loss, "a number");
   const Member settings = member(file, state, "settings");
   if (!settings.value.is_null() && !settings.value.is_object()) reject(settings, "an object");
   if (settings.value.is_object()) check_texts(file, settings.value);

@@ -199,8 +199,8 @@ VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& c
 }
 
 std::string to_text(const VerifyReport& report, std::size_t limit) {
-  std::string text =
-      fmt::format("{}: {}\n", report.folder, report.is_complete() ? "complete" : "not complete");
+  std::string text = fmt::format("{}: {}\n", printable(report.folder, std::string::npos),
+                                 report.is_complete() ? "complete" : "not complete");
   text += fmt::format("  tensors: {} of {}{}{}\n", with_thousands(report.found),
                       with_thousands(report.expected), report.found > 0 ? ", " : "",
                       dtypes_text(report.by_dtype));

@@ -3,11 +3,13 @@
 #include "moestro/model/describe.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
 #include "moestro/core/log.h"
@@ -29,6 +31,15 @@ std::string list_of_models() {
     column = (fits ? column + 1 : 2) + word.size();
   }
   return text;
+}
+
+/// The newest checkpoint of a folder of a run; any other name as it is.
+std::string newest_checkpoint(const std::string& name) {
+  std::error_code code;
+  const std::filesystem::path folder = name;
+  if (!std::filesystem::is_directory(folder, code)) return name;
+  if (std::filesystem::exists(folder / "config.json", code)) return name;
+  return checkpoint::find_newest_checkpoint(folder).value_or(folder).string();
 }
 
 }  // namespace
@@ -53,7 +64,7 @@ int describe(const Arguments& arguments) {
   if (!parse(app, arguments, common)) return kDone;
   if (common.quiet) set_log_level(LogLevel::quiet);
 
-  const model::HfConfig config = model::resolve_model(name, reading);
+  const model::HfConfig config = model::resolve_model(newest_checkpoint(name), reading);
   const std::int64_t length = seq ? *seq : model::default_sequence_length(config.model);
   const model::Ledger ledger = model::make_ledger(config.model, length, {.with_mtp = !without_mtp});
   if (config.model.max_positions > 0 && length > config.model.max_positions) {

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <chrono>
 #include <ctime>
 #include <system_error>
 
@@ -10,6 +11,12 @@
 
 namespace moestro::cli {
 namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Signals within this time are one request: timeout(1) and batch systems send theirs to the
+/// process and to its group.
+constexpr std::chrono::seconds kOneRequest{1};
 
 /// What the signal does without us: it ends the process.
 void end_process(int signal) {
@@ -56,12 +63,18 @@ InterruptGuard::~InterruptGuard() {
 
 void InterruptGuard::wait(const std::stop_token& done) {
   constexpr timespec kPatience{.tv_sec = 0, .tv_nsec = 20'000'000};
+  Clock::time_point first;
   while (!done.stop_requested()) {
     const int signal = sigtimedwait(&signals_, nullptr, &kPatience);
     if (signal < 0) continue;
     // A terminal that goes away says so more than once: itself, and through its shell.
     if (signal == SIGHUP && stop_.load()) continue;
-    if (stop_.exchange(true)) end_process(signal);
+    if (stop_.load()) {
+      if (Clock::now() - first >= kOneRequest) end_process(signal);
+      continue;
+    }
+    first = Clock::now();
+    stop_ = true;
     print_error(fmt::format("\ninterrupted: finishing this step{}; once more aborts at once\n",
                             saves_ ? " and saving" : ""));
   }

@@ -1,7 +1,7 @@
 #pragma once
-// Ctrl-C during training: the first asks the trainer to finish its step and save, the second ends
-// the process at once. A terminal that is closed counts as a first one. Nobody reading the progress
-// any longer (a pager or a tee that ended) is no reason to end.
+// Ctrl-C during training: the first asks the trainer to finish its step and save, one that comes a
+// second or more later ends the process at once. A terminal that is closed counts as a first one.
+// Nobody reading the progress any longer (a pager or a tee that ended) is no reason to end.
 
 #include <atomic>
 #include <csignal>

@@ -27,13 +27,20 @@ std::string moe_object(const runtime::MoeReport& moe) {
                      number(moe.aux_loss));
 }
 
-/// The step of a metrics line, or nothing when the line is not one.
-std::optional<std::int64_t> step_of(const std::string& line) {
-  const Json json = Json::parse(line, nullptr, false);
+struct Line {
+  std::int64_t step = 0;
+  std::optional<float> loss;
+};
+
+/// A metrics line, or nothing when the text is none.
+std::optional<Line> line_of(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer()) {
     return std::nullopt;
   }
-  return json["step"].get<std::int64_t>();
+  Line line{.step = json["step"].get<std::int64_t>()};
+  if (json.contains("loss") && json["loss"].is_number()) line.loss = json["loss"].get<float>();
+  return line;
 }
 
 /// Whether a line may be the beginning of one of ours.
@@ -42,24 +49,33 @@ bool may_be_cut_off(std::string_view line) {
   return line.substr(0, kBeginning.size()) == kBeginning.substr(0, line.size());
 }
 
-/// The lines of an older run that stay. A broken last line is what a crash leaves: it goes.
-std::string lines_before(const std::string& old, std::int64_t first_step, const std::string& path) {
-  std::string kept;
+/// What a metrics file holds for a run that goes on at some step.
+struct Past {
+  std::string kept;  // the lines before that step
+  bool is_empty = true;
+  std::optional<float> last_loss;  // of the step before
+};
+
+/// A broken last line is what a crash leaves: it goes.
+Past past_of(const std::string& old, std::int64_t first_step, const std::string& path) {
+  Past past;
   const std::vector<std::string> lines = split(old, '\n');
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].empty()) continue;
-    const auto step = step_of(lines[i]);
-    if (!step && (i + 1 < lines.size() || !may_be_cut_off(lines[i]))) {
+    const std::optional<Line> line = line_of(lines[i]);
+    if (!line && (i + 1 < lines.size() || !may_be_cut_off(lines[i]))) {
       throw input_error(fmt::format("{}:{}", path, i + 1),
                         "expected a metrics file or none, got other text; name another file in "
                         "output.metrics");
     }
-    if (step && *step < first_step) kept += lines[i] + '\n';
+    if (!line) continue;
+    past.is_empty = false;
+    if (line->step < first_step) past.kept += lines[i] + '\n';
+    if (line->step == first_step - 1) past.last_loss = line->loss;
   }
-  return kept;
+  return past;
 }
 
-/// A run that begins at step 1 is another one than that of the file.
 void set_aside(const std::filesystem::path& path) {
   std::filesystem::path aside;
   for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i) {
@@ -69,7 +85,7 @@ void set_aside(const std::filesystem::path& path) {
   std::filesystem::rename(path, aside, code);
   if (code)
     throw io_error(path.string(), "cannot be moved to {}: {}", aside.string(), code.message());
-  log_warning("the metrics of an earlier run are now in {}", aside.string());
+  log_warning("the metrics of another run are now in {}", aside.string());
 }
 
 FileLock lock_of(const std::filesystem::path& path) {
@@ -128,7 +144,16 @@ void require_writable_metrics(const std::filesystem::path& path) {
                     path.string(), problem);
 }
 
-MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step)
+void require_other_than_output(const std::filesystem::path& path) {
+  if (!is_in_place(path, STDOUT_FILENO)) return;
+  throw input_error("output.metrics",
+                    "expected another file than standard output, which holds one JSON document "
+                    "with --json, got \"{}\"; name a file, or drop --json",
+                    path.string());
+}
+
+MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step,
+                             std::optional<float> loss_before)
     : path_(behind_links(path)) {
   std::error_code code;
   const auto status = std::filesystem::status(path_, code);
@@ -137,9 +162,10 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t fir
     lock_.emplace(lock_of(path_));
     remove_leftovers(path_);
     const std::string old = std::filesystem::exists(status) ? read_file(path_) : std::string();
-    const std::string kept = lines_before(old, first_step, path.string());
-    if (first_step == 1 && old.find('\n') != old.npos) set_aside(path_);
-    write_file_atomically(path_, kept);
+    const Past past = past_of(old, first_step, path.string());
+    const bool is_of_this_run = first_step > 1 && (!loss_before || past.last_loss == loss_before);
+    if (!past.is_empty && !is_of_this_run) set_aside(path_);
+    write_file_atomically(path_, is_of_this_run ? past.kept : "");
   }
   file_.emplace(path_);
 }

@@ -19,13 +19,19 @@ namespace moestro::cli {
 /// Errors: input.
 void require_writable_metrics(const std::filesystem::path& path);
 
+/// Errors: input, if the file is what standard output goes to.
+void require_other_than_output(const std::filesystem::path& path);
+
 /// Appends to a metrics file and flushes every line.
 class MetricsWriter {
  public:
   /// Keeps the steps before `first_step` of an existing file and drops the others, so that a
-  /// resumed run leaves every step once. A run from step 1 on sets the file aside, with a warning.
+  /// resumed run leaves every step once. The file of another run is set aside, with a warning: of
+  /// any, if this one begins at step 1, and otherwise one that does not hold the step before the
+  /// first with `loss_before` (none: not known, and the file is taken for this run's).
   /// Errors: input, if the file holds something else or another run writes it; io.
-  MetricsWriter(const std::filesystem::path& path, std::int64_t first_step);
+  MetricsWriter(const std::filesystem::path& path, std::int64_t first_step,
+                std::optional<float> loss_before);
 
   /// Goes on in a new file where the old one was removed or replaced, with a warning. Errors: io,
   /// e.g. a full disk; the file then ends with the step before.

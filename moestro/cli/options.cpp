@@ -14,7 +14,7 @@
 namespace moestro::cli {
 namespace {
 
-/// All spellings of all options of a verb: "--json", "--seq", "-h".
+/// The long names of all options of a verb: "--json", "--seq".
 std::vector<std::string> spellings(const CLI::App& app) {
   std::vector<std::string> all;
   for (const CLI::Option* option : app.get_options()) {
@@ -57,6 +57,10 @@ bool parse(CLI::App& app, const Arguments& arguments, const CommonOptions& optio
     const std::vector<std::string> extras = app.remaining();
     reject_extra(app, extras.empty() ? "--" : extras.front());
   } catch (const CLI::ParseError& error) {
+    // An option nobody knows leaves its value, which then breaks a rule for arguments.
+    for (const std::string& extra : app.remaining()) {
+      if (extra.starts_with("--")) reject_extra(app, extra);
+    }
     throw input_error(app.get_name(), "expected other arguments: {}; see {} --help",
                       printable(error.what(), 300), app.get_name());
   }

@@ -96,11 +96,11 @@ std::string progress_line(const runtime::StepReport& report, std::int64_t last_s
 std::string start_text(const runtime::RunReport& run) {
   std::string text = fmt::format(
       "model    {}\n         {} parameters, {} active, {} per token\n"
-      "data     {} tokens to train on, {} held out\n"
+      "data     {} tokens to train on ({:.3g} epochs in all), {} held out\n"
       "machine  {} threads, {}, GEMM peak {}\n",
       run.model, with_thousands(run.parameters), with_thousands(run.active_parameters),
-      to_string(Flops(run.flops_per_token)), with_thousands(run.train_tokens),
-      with_thousands(run.validation_tokens), run.threads, run.dtype,
+      to_string(Flops(run.flops_per_token)), with_thousands(run.train_tokens), run.epochs,
+      with_thousands(run.held_out_tokens), run.threads, run.dtype,
       to_string(FlopsPerSecond(run.gemm_peak_flops_per_second)));
   if (run.first_step > 1) text += fmt::format("resumes  at step {}\n", run.first_step);
   return text;
@@ -132,7 +132,7 @@ void Progress::step(const runtime::StepReport& report) {
 void Progress::checkpoint(const std::string& folder, double seconds) {
   elapsed_seconds_ += seconds;
   checkpoint_seconds_ = seconds;
-  print_line("saved " + folder);
+  print_line("saved " + printable(folder, std::string::npos));
 }
 
 void Progress::finish() {

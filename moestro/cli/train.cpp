@@ -11,6 +11,7 @@
 #include "moestro/cli/progress.h"
 #include "moestro/cli/train_summary.h"
 #include "moestro/core/error_context.h"
+#include "moestro/core/log.h"
 #include "moestro/runtime/trainer.h"
 
 namespace moestro::cli {
@@ -39,6 +40,23 @@ Schedule schedule_of(const runtime::RunConfig& config) {
           .save_every = config.checkpoint.every};
 }
 
+/// While it lives, whatever else is printed begins on a line of its own.
+class OpenLineGuard {
+ public:
+  explicit OpenLineGuard(Progress& progress) : progress_(progress) {
+    set_before_log_line([this] { progress_.finish(); });
+  }
+  OpenLineGuard(const OpenLineGuard&) = delete;
+  OpenLineGuard& operator=(const OpenLineGuard&) = delete;
+  ~OpenLineGuard() {
+    set_before_log_line({});
+    progress_.finish();
+  }
+
+ private:
+  Progress& progress_;
+};
+
 /// What follows a run from its start to its summary.
 struct Audience {
   Progress progress;
@@ -57,7 +75,7 @@ runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& confi
     if (run.first_step > steps) return;  // no step is left: metrics stay as they are
     if (!metrics_path.empty()) {
       audience.metrics = in_context(metrics_key, [&] {
-        return std::make_unique<MetricsWriter>(metrics_path, run.first_step);
+        return std::make_unique<MetricsWriter>(metrics_path, run.first_step, run.loss_before);
       });
     }
     if (audience.shows_progress) audience.progress.start(run);
@@ -81,16 +99,20 @@ int train(const Arguments& arguments) {
   const runtime::RunConfig config = runtime::read_run_config(parsed.file, parsed.overrides);
 
   if (!config.output.metrics.empty()) {
-    in_context(config.where("output.metrics"),
-               [&] { require_writable_metrics(config.output.metrics); });
+    in_context(config.where("output.metrics"), [&] {
+      require_writable_metrics(config.output.metrics);
+      if (parsed.common.json) require_other_than_output(config.output.metrics);
+    });
   }
   Audience audience{.progress = Progress(error_screen(), schedule_of(config)),
                     .shows_progress = !parsed.common.quiet};
   const InterruptGuard interrupt(!config.checkpoint.folder.empty());
   runtime::TrainHooks hooks = hooks_of(audience, config);
   hooks.stop = &interrupt.stop();
-  const runtime::TrainResult result = runtime::train(config, hooks);
-  audience.progress.finish();
+  const runtime::TrainResult result = [&] {
+    const OpenLineGuard guard(audience.progress);
+    return runtime::train(config, hooks);
+  }();
 
   if (parsed.common.json) {
     print_json(summary_json(audience.run, result, audience.totals));

@@ -71,13 +71,17 @@ std::string summary_text(const runtime::RunReport& run, const runtime::TrainResu
                                           : "trained no steps\n";
   text += other_times_text(result);
   if (result.final_loss) {
-    text += fmt::format("training loss    {:.4f} nats per token\n", *result.final_loss);
+    text += fmt::format("training loss    {:.4f} nats per token, in the last step\n",
+                        *result.final_loss);
   }
   if (result.validation_loss) {
-    text += fmt::format("validation loss  {:.4f}; unigram entropy of that text {:.4f}\n",
-                        *result.validation_loss, run.unigram_entropy);
+    text += fmt::format("validation loss  {:.4f} over {} tokens, whose unigram entropy is {:.4f}\n",
+                        *result.validation_loss, with_thousands(run.validation_tokens),
+                        run.unigram_entropy);
   }
-  if (!result.checkpoint.empty()) text += fmt::format("checkpoint       {}\n", result.checkpoint);
+  if (!result.checkpoint.empty()) {
+    text += fmt::format("checkpoint       {}\n", printable(result.checkpoint, std::string::npos));
+  }
   if (result.peak_rss_bytes) {
     text += fmt::format("peak memory      {}\n", to_string(Bytes(*result.peak_rss_bytes)));
   }
@@ -96,6 +100,7 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
                {"steps", result.steps},
                {"final_loss", widened(result.final_loss)},
                {"validation_loss", widened(result.validation_loss)},
+               {"validation_tokens", run.validation_tokens},
                {"unigram_entropy", run.unigram_entropy}};
   json["tokens"] = totals.tokens;
   json["tokens_per_second"] = rate(static_cast<double>(totals.tokens), totals.seconds);

@@ -41,7 +41,8 @@ bool parse_verify(const Arguments& arguments, VerifyArguments& parsed) {
       app.add_option("--against", parsed.against, "folder with a model, its inputs and outputs")
           ->excludes(checkpoint);
   app.add_option("--set", parsed.overrides,
-                 "how to run it: train.dtype, train.recompute or train.threads; may be repeated")
+                 "how to run it: train.dtype, train.recompute, train.threads or "
+                 "train.defer_weight_gradients; may be repeated")
       ->type_name("SECTION.KEY=VALUE")
       ->allow_extra_args(false)
       ->needs(against);

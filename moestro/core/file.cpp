@@ -66,7 +66,8 @@ void require_regular_file(const std::filesystem::path& path) {
       code == std::errc::no_such_file_or_directory || code == std::errc::not_a_directory || !code;
   if (!std::filesystem::exists(status) && !is_absent) throw cannot_open(path, code.message());
   if (!std::filesystem::exists(status)) {
-    throw input_error(path.string(), "expected a file, but there is none; check the path");
+    throw input_error(path.empty() ? "\"\"" : path.string(),
+                      "expected a file, but there is none; check the path");
   }
   if (std::filesystem::is_directory(status)) {
     throw input_error(path.string(), "expected a file, got a folder; name a file inside it");

@@ -2,15 +2,28 @@
 
 #include <atomic>
 #include <cstdio>
+#include <mutex>
 #include <string>
+#include <utility>
 
 #include "moestro/core/text.h"
 
 namespace moestro {
 namespace {
-// The level is the one process-wide setting: threads that log cannot be handed one each.
+// Process-wide, since threads that log cannot be handed a setting each.
 // NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables)
 std::atomic<LogLevel> g_level{LogLevel::info};
+
+/// Standard error is one for all threads, too.
+struct BeforeLine {
+  std::mutex mutex;
+  std::function<void()> function;
+};
+
+BeforeLine& before_line() {
+  static BeforeLine instance;
+  return instance;
+}
 }  // namespace
 
 void set_log_level(LogLevel level) {
@@ -20,6 +33,11 @@ LogLevel log_level() {
   return g_level;
 }
 
+void set_before_log_line(std::function<void()> function) {
+  const std::lock_guard lock(before_line().mutex);
+  before_line().function = std::move(function);
+}
+
 namespace internal {
 void log_line(LogLevel level, std::string_view message) {
   if (level > g_level.load()) return;
@@ -27,6 +45,8 @@ void log_line(LogLevel level, std::string_view message) {
   std::string line(level == LogLevel::warning ? "warning: " : "");
   line += printable(message, std::string_view::npos);
   line.push_back('\n');
+  const std::lock_guard lock(before_line().mutex);
+  if (before_line().function) before_line().function();
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 }  // namespace internal

@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +16,10 @@ enum class LogLevel { quiet, warning, info, verbose };
 /// Sets what is printed from now on; the command line calls it once.
 void set_log_level(LogLevel level);
 [[nodiscard]] LogLevel log_level();
+
+/// Calls `function` before every line from now on: it ends a line that something else has begun on
+/// standard error. None: nothing is called.
+void set_before_log_line(std::function<void()> function);
 
 namespace internal {
 void log_line(LogLevel level, std::string_view message);

@@ -1,5 +1,6 @@
 #pragma once
-// A seeded random generator whose numbers are the same on every machine and standard library.
+// A seeded random generator whose numbers are the same on every machine and standard library;
+// normal() up to the rounding of the mathematics library (logarithm, sine, cosine).
 // Streams are derived by name, so that adding a use does not shift the numbers of another.
 //
 //   Rng rng(seed, "shuffle", epoch);

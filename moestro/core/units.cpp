@@ -12,7 +12,7 @@ namespace {
 template <std::size_t N>
 std::string scaled(double value, double step, const std::array<const char*, N>& units) {
   std::size_t i = 0;
-  while (i + 1 < N && std::abs(value) >= step) {
+  while (i + 1 < N && std::round(std::abs(value)) >= step) {
     value /= step;
     ++i;
   }

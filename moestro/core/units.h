@@ -59,7 +59,7 @@ constexpr Seconds operator/(Flops a, FlopsPerSecond r) {
   return Seconds(a.value() / r.value());
 }
 
-/// Three significant digits and the unit that fits: "1.50 GiB", "12.0 ms", "259.99 GFLOP".
+/// At least three significant digits and the unit that fits: "1.50 GiB", "12.00 ms", "260 GFLOP".
 [[nodiscard]] std::string to_string(Bytes bytes);
 [[nodiscard]] std::string to_string(Seconds seconds);
 [[nodiscard]] std::string to_string(Flops flops);

@@ -18,11 +18,14 @@ void require_utf8(const std::string& text, const std::string& file) {
   if (offset == text.size()) return;
   const auto line =
       1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(offset), '\n');
-  throw input_error(
-      fmt::format("{}:{}", file, line),
-      "expected UTF-8 text, got byte 0x{:02X} at byte {} of the file; convert it, e.g. "
-      "`iconv -f ISO-8859-1 -t UTF-8`",
-      static_cast<unsigned char>(text[offset]), offset);
+  const bool is_utf16 = text.starts_with("\xFF\xFE") || text.starts_with("\xFE\xFF");
+  const bool is_binary = !is_utf16 && text.find('\0') != std::string::npos;
+  throw input_error(fmt::format("{}:{}", file, line),
+                    "expected UTF-8 text, got byte 0x{:02X} at byte {} of the file; {}",
+                    static_cast<unsigned char>(text[offset]), offset,
+                    is_binary ? "it holds bytes of 0, as no text does: name another file"
+                              : fmt::format("convert it, e.g. `iconv -f {} -t UTF-8`",
+                                            is_utf16 ? "UTF-16" : "ISO-8859-1"));
 }
 
 bool is_continuation(char c) {

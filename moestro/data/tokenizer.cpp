@@ -11,11 +11,16 @@ Tokenizer make_tokenizer(std::string_view name, std::string_view where) {
                     printable(name));
 }
 
-std::vector<Token> encode(const Tokenizer& /*only one kind*/, std::string_view text) {
+std::vector<Token> encode(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<Token> ids;
   ids.reserve(text.size());
-  for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+  append_encoded(tokenizer, text, ids);
   return ids;
+}
+
+void append_encoded(const Tokenizer& /*only one kind*/, std::string_view text,
+                    std::vector<Token>& stream) {
+  for (const char c : text) stream.push_back(static_cast<unsigned char>(c));
 }
 
 std::string decode(const Tokenizer& tokenizer, std::span<const Token> ids) {

@@ -32,6 +32,9 @@ struct Tokenizer {
 /// Ids of a text; any bytes are accepted.
 [[nodiscard]] std::vector<Token> encode(const Tokenizer& tokenizer, std::string_view text);
 
+/// The same, appended to a stream.
+void append_encoded(const Tokenizer& tokenizer, std::string_view text, std::vector<Token>& stream);
+
 /// The text of ids: decode(encode(text)) == text. An id that the tokenizer does not have becomes
 /// U+FFFD, since a model may have a larger vocabulary than its tokenizer and choose such an id.
 [[nodiscard]] std::string decode(const Tokenizer& tokenizer, std::span<const Token> ids);

@@ -107,6 +107,8 @@ Description read_description(const std::filesystem::path& folder) {
       .step = state.at("step").get<std::int64_t>(),
       .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
       .position = data::position_from_json(state.at("position"), folder.string())};
+  if (state.contains("loss") && state["loss"].is_number())
+    description.progress.loss = state["loss"].get<float>();
   description.config = model::read_hf_config(folder);
   return description;
 }
@@ -173,11 +175,12 @@ std::string save_checkpoint(const std::string& root, const RunIdentity& identity
     const StoredTensor& t = stored.at(spec.name);
     return std::span<const float>(piece(t.moments->second, t.binding));
   };
-  const Json state{{"step", progress.step},
-                   {"tokens_seen", progress.tokens_seen},
-                   {"position", data::to_json(progress.position)},
-                   {"data", to_json(identity.data)},
-                   {"settings", identity.settings}};
+  Json state{{"step", progress.step},
+             {"tokens_seen", progress.tokens_seen},
+             {"position", data::to_json(progress.position)},
+             {"data", to_json(identity.data)},
+             {"settings", identity.settings}};
+  if (progress.loss) state["loss"] = *progress.loss;
   const auto folder = checkpoint::step_folder(root, progress.step);
   checkpoint::save_training_checkpoint(folder, model.source.json, state, tensors);
   return folder.string();

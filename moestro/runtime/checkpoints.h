@@ -18,6 +18,7 @@ struct Progress {
   std::int64_t step = 0;
   std::int64_t tokens_seen = 0;
   data::BatchPosition position;
+  std::optional<float> loss;  // of that step; checkpoints of older versions do not say
 };
 
 /// What must agree for a position in the data to mean the same windows; but for the seed, which may

@@ -118,4 +118,12 @@ at::Tensor logits(Decoder& decoder, const Context& context, const at::Tensor& id
                              decoder.config.logits_divisor);
 }
 
+at::Tensor next_logits(Decoder& decoder, const Context& context, const at::Tensor& ids) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor h = forward(decoder, context, ids, {});
+  return layers::head_logits(context, h.narrow(0, h.size(0) - 1, 1),
+                             decoder.weights.head_or_embedding(), decoder.config.logits_divisor)
+      .squeeze(0);
+}
+
 }  // namespace moestro::runtime

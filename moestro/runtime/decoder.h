@@ -55,4 +55,9 @@ double forward_backward(Decoder& decoder, const layers::Context& context, const 
 [[nodiscard]] at::Tensor logits(Decoder& decoder, const layers::Context& context,
                                 const at::Tensor& ids, const ForwardOptions& options);
 
+/// Logits of what follows the last position, to the bits of the last row of `logits`. Shapes: ids
+/// [T] of one sequence, result [vocab] f32.
+[[nodiscard]] at::Tensor next_logits(Decoder& decoder, const layers::Context& context,
+                                     const at::Tensor& ids);
+
 }  // namespace moestro::runtime

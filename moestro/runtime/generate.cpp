@@ -50,9 +50,8 @@ std::vector<data::Token> generate(Decoder& decoder, at::ScalarType dtype,
     context.seq = length;
     context.dtype = dtype;
     const std::vector<std::int64_t> tail(prompt.end() - length, prompt.end());
-    const at::Tensor scores = logits(decoder, context, at::tensor(tail, at::kLong), {});
-    prompt.push_back(
-        sample(scores.data_ptr<float>() + (length - 1) * vocab, vocab, options.temperature, rng));
+    const at::Tensor scores = next_logits(decoder, context, at::tensor(tail, at::kLong));
+    prompt.push_back(sample(scores.data_ptr<float>(), vocab, options.temperature, rng));
   }
   return prompt;
 }

@@ -1,17 +1,85 @@
 #include "moestro/runtime/memory.h"
 
+#include <algorithm>
 #include <fstream>
+#include <limits>
+#include <optional>
 #include <string>
 
 namespace moestro::runtime {
+namespace {
 
-Bytes available_memory() {
-  std::ifstream info("/proc/meminfo");
-  for (std::string word; info >> word;) {
-    double kib = 0.0;
-    if (word == "MemAvailable:" && info >> kib) return Bytes(kib * 1024.0);
+namespace fs = std::filesystem;
+
+constexpr double kUnlimited = std::numeric_limits<double>::infinity();
+
+/// The number after a word of a file, such as "MemAvailable:" or "inactive_file".
+std::optional<double> number_after(const fs::path& path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string word; file >> word;) {
+    double value = 0.0;
+    if (word == key && file >> value) return value;
   }
-  return Bytes(0.0);
+  return std::nullopt;
+}
+
+/// A file that holds one number; nothing if it is absent or holds a word ("max").
+std::optional<double> number_in(const fs::path& path) {
+  std::ifstream file(path);
+  double value = 0.0;
+  if (file >> value) return value;
+  return std::nullopt;
+}
+
+/// The names of the files of one version of control groups.
+struct GroupFiles {
+  const char *limit, *usage, *reclaimable;
+};
+constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
+constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
+                                  "total_inactive_file"};
+
+/// What a group and those around it leave, in bytes. A container may show its own group as `base`
+/// and not know the path to it, so that folders that are absent are passed over.
+double left_in_groups(const fs::path& base, const fs::path& group, const GroupFiles& files) {
+  double left = kUnlimited;
+  for (fs::path at = group.relative_path();; at = at.parent_path()) {
+    const fs::path folder = base / at;
+    const auto limit = number_in(folder / files.limit), usage = number_in(folder / files.usage);
+    if (limit && usage) {
+      const double reclaimable =
+          number_after(folder / "memory.stat", files.reclaimable).value_or(0.0);
+      left = std::min(left, std::max(0.0, *limit - *usage + reclaimable));
+    }
+    if (at.empty()) return left;
+  }
+}
+
+/// The limits of containers and batch jobs. Lines of /proc/self/cgroup: "0::/a/b" for version 2,
+/// "7:memory:/a/b" for version 1.
+double left_in_groups(const fs::path& root) {
+  std::ifstream file(root / "proc/self/cgroup");
+  double left = kUnlimited;
+  for (std::string line; std::getline(file, line);) {
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    const fs::path group = line.substr(second + 1);
+    if (controllers.empty()) {
+      left = std::min(left, left_in_groups(root / "sys/fs/cgroup", group, kVersion2));
+    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
+      left = std::min(left, left_in_groups(root / "sys/fs/cgroup/memory", group, kVersion1));
+    }
+  }
+  return left;
+}
+
+}  // namespace
+
+Bytes available_memory(const fs::path& root) {
+  const auto kib = number_after(root / "proc/meminfo", "MemAvailable:");
+  const double free = std::min(kib ? *kib * 1024.0 : kUnlimited, left_in_groups(root));
+  return Bytes(free == kUnlimited ? 0.0 : free);
 }
 
 bool is_too_much(Bytes needed) {

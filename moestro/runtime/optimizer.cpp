@@ -45,8 +45,8 @@ std::string likely_cause(const Optimizer& optimizer, std::int64_t step) {
   const std::string parameter = unusable_parameter(optimizer);
   if (step > 1) {
     return fmt::format(
-        "{}lower optimizer.lr or raise optimizer.warmup_steps, and go on from a "
-        "checkpoint of an earlier step",
+        "{}lower optimizer.lr or raise optimizer.warmup_steps, and begin again, or from a "
+        "checkpoint that is some steps older",
         parameter.empty() ? "" : fmt::format("{} is not finite; ", parameter));
   }
   if (!parameter.empty()) {

@@ -146,7 +146,8 @@ FieldSection output_section(OutputSection& output) {
       {{"metrics", path(output.metrics), "JSON-lines file, one object per step; empty: none"},
        {"trace", path(output.trace), "timeline of the run; empty (none), other values are refused"},
        {"sample_prompt", &output.sample_prompt,
-        "text to continue after training; empty: no sample"},
+        "text to continue after training, drawn at temperature 0.8 with train.seed; empty: no "
+        "sample"},
        {"sample_tokens", &output.sample_tokens, "length of that continuation",
         between(0, kMaxSampleTokens)}}};
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "moestro/checkpoint/run_folder.h"
@@ -18,6 +20,7 @@
 #include "moestro/core/log.h"
 #include "moestro/core/text.h"
 #include "moestro/data/batches.h"
+#include "moestro/data/text.h"
 #include "moestro/kernels/gemm_peak.h"
 #include "moestro/layers/weights.h"
 #include "moestro/model/ledger.h"
@@ -39,17 +42,22 @@ double seconds_since(Clock::time_point start) {
 
 /// Everything a run holds between steps.
 struct Run {
+  Run() = default;
+  Run(const Run&) = delete;  // the optimizer points to the model's parameters
+  Run& operator=(const Run&) = delete;
+
   std::optional<FileLock> lock;  // of the checkpoint folder
   RunConfig config;
   const std::atomic<bool>* stop = nullptr;
   Compute compute;
   LoadedModel model;
-  TrainingData data;
+  TrainingData data;  // but for the training tokens, which batches hold
   std::unique_ptr<data::Batches> batches;
+  RunIdentity identity;
   Optimizer optimizer;
   StepPlan plan;
   RunReport report;
-  std::int64_t tokens_seen = 0;
+  Progress done;                                 // whole steps
   std::vector<std::string> damaged_checkpoints;  // passed over when resuming
   bool has_saved = false;
 };
@@ -85,6 +93,21 @@ FlopsPerSecond gemm_peak(const Compute& compute) {
   return peak->second;
 }
 
+/// Sequences of a validation at most.
+std::int64_t validation_sequences(const RunConfig& config) {
+  return config.train.validation_batches * config.train.global_batch;
+}
+
+/// What a validation predicts: all tokens but the first of the windows it takes.
+std::span<const data::Token> validation_labels(const Run& run) {
+  const std::span<const data::Token> text = run.data.validation;
+  const auto tokens = static_cast<std::int64_t>(text.size());
+  const std::int64_t windows =
+      std::min(data::num_windows(tokens, run.plan.seq_len), validation_sequences(run.config));
+  if (windows == 0) return {};
+  return text.subspan(1, static_cast<std::size_t>(windows * run.plan.seq_len));
+}
+
 RunReport report_of(const Run& run) {
   const model::ModelConfig& config = run.model.decoder.config;
   const model::Ledger ledger =
@@ -98,9 +121,15 @@ RunReport report_of(const Run& run) {
   }
   report.parameters = ledger.params.total;
   report.active_parameters = ledger.params.active;
-  report.train_tokens = static_cast<std::int64_t>(run.data.training.size());
-  report.validation_tokens = static_cast<std::int64_t>(run.data.validation.size());
-  report.unigram_entropy = run.data.unigram_entropy;
+  report.train_tokens = static_cast<std::int64_t>(run.batches->tokens().size());
+  report.epochs = static_cast<double>(run.config.train.steps) *
+                  static_cast<double>(run.config.train.global_batch) /
+                  static_cast<double>(run.batches->windows());
+  report.held_out_tokens = static_cast<std::int64_t>(run.data.validation.size());
+  const std::span<const data::Token> labels = validation_labels(run);
+  report.validation_tokens = static_cast<std::int64_t>(labels.size());
+  report.unigram_entropy =
+      data::unigram_entropy(data::token_counts(labels, run.data.tokenizer.vocab_size));
   report.flops_per_token = ledger.flops.value();
   report.gemm_peak_flops_per_second = gemm_peak(run.compute).value();
   report.threads = run.compute.threads;
@@ -171,8 +200,21 @@ void warn_of_noise(const model::HfConfig& source) {
               join(source.noise, ", "));
 }
 
-Run set_up(const RunConfig& config, const TrainHooks& hooks) {
-  Run run;
+RunIdentity identity_of(const Run& run) {
+  RunIdentity identity{.data = {.seq_len = run.config.data.seq_len,
+                                .seed = run.config.train.seed,
+                                .tokenizer = run.config.data.tokenizer,
+                                .fingerprint = fingerprint(run.batches->tokens()),
+                                .windows = run.batches->windows()},
+                       .settings = numeric_settings(run.config)};
+  if (!run.data.validation.empty()) {
+    identity.settings["held-out text"] =
+        fmt::format("{} tokens ({})", run.data.validation.size(), fingerprint(run.data.validation));
+  }
+  return identity;
+}
+
+void set_up(const RunConfig& config, const TrainHooks& hooks, Run& run) {
   run.config = config;
   run.stop = hooks.stop;
   if (!config.checkpoint.folder.empty()) {
@@ -190,7 +232,7 @@ Run set_up(const RunConfig& config, const TrainHooks& hooks) {
   note_unused_coefficient(decoder.config, config.balance);
   run.data = load_training_data(config, decoder.config.vocab);
   run.batches = std::make_unique<data::Batches>(
-      run.data.training,
+      std::move(run.data.training),
       data::BatchOptions{.seq_len = config.data.seq_len,
                          .seed = static_cast<std::uint64_t>(config.train.seed)},
       config.where("data.text"));
@@ -202,37 +244,23 @@ Run set_up(const RunConfig& config, const TrainHooks& hooks) {
       make_optimizer(config.optimizer, config.train.steps, layers::parameters(decoder.weights));
   run.plan = plan_of(config, run.compute);
   run.report = report_of(run);
-  return run;
-}
-
-RunIdentity identity_of(const Run& run) {
-  RunIdentity identity{.data = {.seq_len = run.config.data.seq_len,
-                                .seed = run.config.train.seed,
-                                .tokenizer = run.config.data.tokenizer,
-                                .fingerprint = fingerprint(run.data.training),
-                                .windows = run.batches->windows()},
-                       .settings = numeric_settings(run.config)};
-  if (!run.data.validation.empty()) {
-    identity.settings["held-out text"] =
-        fmt::format("{} tokens ({})", run.data.validation.size(), fingerprint(run.data.validation));
-  }
-  return identity;
+  run.identity = identity_of(run);
 }
 
 /// Returns the folder of the checkpoint it resumes from, or empty.
 std::string resume(Run& run) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty() || !section.resume) return "";
-  const RunIdentity identity = identity_of(run);
   const auto found = in_context(run.config.where("checkpoint.folder"), [&] {
-    return load_newest_checkpoint(section.folder, identity, run.model, run.optimizer);
+    return load_newest_checkpoint(section.folder, run.identity, run.model, run.optimizer);
   });
   if (!found) return "";
   const Progress& progress = found->progress;
-  if (progress.step < run.config.train.steps) report_changes(*found, identity);
+  if (progress.step < run.config.train.steps) report_changes(*found, run.identity);
   run.batches->seek(progress.position, found->folder);
-  run.tokens_seen = progress.tokens_seen;
+  run.done = progress;
   run.report.first_step = progress.step + 1;
+  run.report.loss_before = progress.loss;
   run.damaged_checkpoints = found->damaged;
   return found->folder;
 }
@@ -254,29 +282,35 @@ bool is_stopped(const Run& run) {
 
 /// Nothing, if there is nothing to validate on, or the run is stopped.
 std::optional<float> validation_loss(Run& run) {
-  const std::int64_t wanted = run.config.train.validation_batches * run.config.train.global_batch;
-  const data::Batch batch =
-      data::windows_in_order(run.data.validation, run.plan.seq_len, 0, wanted);
+  const data::Batch batch = data::windows_in_order(run.data.validation, run.plan.seq_len, 0,
+                                                   validation_sequences(run.config));
   if (batch.sequences == 0) return std::nullopt;
   const auto loss = evaluate_batch(run.model.decoder, run.plan, batch, run.stop);
   if (!loss) return std::nullopt;
   return static_cast<float>(std::isnan(*loss) ? std::abs(*loss) : *loss);  // never prints as "-nan"
 }
 
-/// Returns how long it took.
-double validate(Run& run, TrainResult& result) {
+struct Validation {
+  std::optional<float> loss;
+  double seconds = 0.0;
+};
+
+Validation validate(Run& run, TrainResult& result) {
   const Clock::time_point start = Clock::now();
-  result.validation_loss = validation_loss(run);
+  const std::optional<float> loss = validation_loss(run);
+  if (loss) result.validation_loss = loss;
   const double seconds = seconds_since(start);
   result.validation_seconds += seconds;
-  return seconds;
+  return {loss, seconds};
 }
 
 bool is_due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-StepReport run_step(Run& run, std::int64_t step) {
+/// The step after those that are done. An error leaves these as they were.
+StepReport run_step(Run& run) {
+  const std::int64_t step = run.done.step + 1;
   const Clock::time_point start = Clock::now();
   const data::Batch batch = run.batches->next(run.config.train.global_batch);
   const StepOutcome outcome = train_step(run.model.decoder, run.optimizer, run.plan, batch, step);
@@ -291,28 +325,45 @@ StepReport run_step(Run& run, std::int64_t step) {
   report.grad_norm = outcome.grad_norm;
   report.lr = learning_rate(run.config.optimizer, run.config.train.steps, step);
   report.moe = summarise(outcome.routing);
-  run.tokens_seen += report.tokens;
+  run.done = {.step = step,
+              .tokens_seen = run.done.tokens_seen + report.tokens,
+              .position = run.batches->position(),
+              .loss = report.loss};
   return report;
 }
 
-void save(Run& run, std::int64_t step, const TrainHooks& hooks, TrainResult& result) {
+void write_checkpoint(Run& run, const TrainHooks& hooks, TrainResult& result) {
   const CheckpointSection& section = run.config.checkpoint;
   if (section.folder.empty()) return;
   const Clock::time_point start = Clock::now();
   // Not before there is something better: steps of an earlier run would pass for this one's.
   if (!section.resume && !run.has_saved) checkpoint::set_steps_aside(section.folder);
   run.has_saved = true;
-  result.checkpoint = save_checkpoint(
-      section.folder, identity_of(run),
-      {.step = step, .tokens_seen = run.tokens_seen, .position = run.batches->position()},
-      run.model, run.optimizer);
+  result.checkpoint =
+      save_checkpoint(section.folder, run.identity, run.done, run.model, run.optimizer);
   const double seconds = seconds_since(start);
   result.checkpoint_seconds += seconds;
   if (hooks.on_checkpoint) hooks.on_checkpoint(result.checkpoint, seconds);
   if (std::erase(run.damaged_checkpoints, result.checkpoint) > 0) {
     log_warning("{} replaces the damaged checkpoint of that step", result.checkpoint);
   }
-  if (section.keep > 0) checkpoint::prune_checkpoints(section.folder, step, section.keep);
+}
+
+void save(Run& run, const TrainHooks& hooks, TrainResult& result) {
+  write_checkpoint(run, hooks, result);
+  const CheckpointSection& section = run.config.checkpoint;
+  if (section.folder.empty() || section.keep == 0) return;
+  checkpoint::prune_checkpoints(section.folder, run.done.step, section.keep);
+}
+
+/// Keeps what the steps so far have cost when an error ends the run. Older checkpoints stay, whose
+/// weights may be better than those of a run that diverges.
+void rescue(Run& run, const TrainHooks& hooks, TrainResult& result) {
+  try {
+    write_checkpoint(run, hooks, result);
+  } catch (const std::exception& error) {
+    log_warning("step {} could not be saved: {}", run.done.step, error.what());
+  }
 }
 
 std::string sample(Run& run) {
@@ -350,26 +401,27 @@ void train_steps(Run& run, const TrainHooks& hooks, TrainResult& result) {
     return;
   }
   std::int64_t saved = first - 1;
-  std::int64_t step = first - 1;
+  const std::int64_t& step = run.done.step;
   while (step < last && !is_stopped(run)) {
-    StepReport report = run_step(run, ++step);
-    if (step == last || is_due(step, run.config.train.validate_every)) {
-      report.validation_seconds = validate(run, result);
-      report.validation_loss = result.validation_loss;
-    }
-    ++result.steps;
-    result.final_loss = report.loss;
     try {
+      StepReport report = run_step(run);
+      if (step == last || is_due(step, run.config.train.validate_every)) {
+        const Validation validation = validate(run, result);
+        report.validation_loss = validation.loss;
+        report.validation_seconds = validation.seconds;
+      }
+      ++result.steps;
+      result.final_loss = report.loss;
       if (hooks.on_step) hooks.on_step(report);
-    } catch (const Error&) {
-      save(run, step, hooks, result);  // what the steps since the last one have cost is not lost
+    } catch (...) {
+      if (saved < step) rescue(run, hooks, result);
       throw;
     }
     if (!is_due(step, run.config.checkpoint.every)) continue;
-    save(run, step, hooks, result);
+    save(run, hooks, result);
     saved = step;
   }
-  if (saved < step) save(run, step, hooks, result);
+  if (saved < step) save(run, hooks, result);
 }
 
 }  // namespace
@@ -379,7 +431,8 @@ bool is_available() {
 }
 
 TrainResult train(const RunConfig& config, const TrainHooks& hooks) {
-  Run run = set_up(config, hooks);
+  Run run;
+  set_up(config, hooks, run);
   TrainResult result;
   result.checkpoint = resume(run);
   check_room(run);

@@ -45,14 +45,17 @@ struct RunReport {
   std::string model;  // one line: family, layers, experts
   std::int64_t parameters = 0;
   std::int64_t active_parameters = 0;
-  std::int64_t train_tokens = 0;  // in the data
-  std::int64_t validation_tokens = 0;
-  double unigram_entropy = 0.0;             // of the validation text, nats per token
+  std::int64_t train_tokens = 0;            // in the data
+  double epochs = 0.0;                      // passes over them, by the last step
+  std::int64_t held_out_tokens = 0;         // in the data
+  std::int64_t validation_tokens = 0;       // of these, predicted in a validation
+  double unigram_entropy = 0.0;             // of their own frequencies, nats per token
   double flops_per_token = 0.0;             // forward + backward
   double gemm_peak_flops_per_second = 0.0;  // measured in this process, this dtype and thread count
   int threads = 1;
-  std::string dtype;            // what is computed in, after any fallback
-  std::int64_t first_step = 1;  // > 1 when resumed; > train.steps: no step is left
+  std::string dtype;                 // what is computed in, after any fallback
+  std::int64_t first_step = 1;       // > 1 when resumed; > train.steps: no step is left
+  std::optional<float> loss_before;  // of the step before the first, if the checkpoint says
 };
 
 struct TrainResult {

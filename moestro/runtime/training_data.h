@@ -13,9 +13,6 @@ struct TrainingData {
   data::Tokenizer tokenizer;
   std::vector<data::Token> training;
   std::vector<data::Token> validation;
-  /// Cross-entropy of the validation text under the training text's token frequencies, nats per
-  /// token: what a model that ignores context reaches.
-  double unigram_entropy = 0.0;
 };
 
 /// Reads, splits and tokenises the texts of a run. Errors: input at the place of the key, if a file

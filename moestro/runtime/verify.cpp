@@ -206,6 +206,11 @@ OptimizerSection optimizer_of(const Json& steps) {
   return section;
 }
 
+/// As std::max, but a NaN stays.
+double worse(double a, double b) {
+  return std::isnan(b) || b > a ? b : a;
+}
+
 struct ExpectedSteps {
   OptimizerSection optimizer;
   std::vector<double> losses, grad_norms;
@@ -251,8 +256,8 @@ void compare_steps(Decoder& decoder, const Reference& reference, bool defer, Ver
     const double loss = run_step(decoder, reference, defer);
     const double norm = update(optimizer, step, loss);
     const auto i = static_cast<std::size_t>(step - 1);
-    loss_difference = std::max(loss_difference, std::abs(loss - expected.losses[i]));
-    norm_difference = std::max(norm_difference, std::abs(norm / expected.grad_norms[i] - 1.0));
+    loss_difference = worse(loss_difference, std::abs(loss - expected.losses[i]));
+    norm_difference = worse(norm_difference, std::abs(norm / expected.grad_norms[i] - 1.0));
   }
   result.steps_loss_max_abs = loss_difference;
   result.steps_grad_norm_max_rel = norm_difference;

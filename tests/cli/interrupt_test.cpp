@@ -46,6 +46,19 @@ TEST(Interrupt, ClosingTheTerminalIsAFirstSignalHoweverOftenItComes) {
   EXPECT_NE(testing::internal::GetCapturedStderr().find("and saving"), std::string::npos);
 }
 
+/// timeout(1) signals the process, and then its whole group.
+TEST(Interrupt, SignalsThatComeTogetherAreOne) {
+  testing::internal::CaptureStderr();
+  {
+    const InterruptGuard guard(true);
+    interrupt(guard, SIGTERM);
+    for (const int signal : {SIGTERM, SIGINT}) EXPECT_EQ(::kill(::getpid(), signal), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  const std::string shown = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(shown.find("interrupted"), shown.rfind("interrupted"));
+}
+
 TEST(Interrupt, LeavesIgnoredSignalsIgnored) {
   const auto before = std::signal(SIGINT, SIG_IGN);
   {
@@ -86,6 +99,7 @@ TEST(InterruptDeathTest, SecondSignalEndsTheProcess) {
       {
         const InterruptGuard guard(true);
         interrupt(guard, SIGINT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(1100));
         interrupt(guard, SIGINT);
         std::this_thread::sleep_for(std::chrono::seconds(10));
       },

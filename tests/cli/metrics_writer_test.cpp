@@ -80,7 +80,7 @@ TEST(MetricsLine, WritesNullForWhatIsNotFinite) {
 TEST(MetricsWriter, WritesEveryLineAtOnce) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "new/metrics.jsonl";
-  MetricsWriter writer(path, 1);
+  MetricsWriter writer(path, 1, {});
   writer.write(report_of(1));
   EXPECT_EQ(steps_in(path), "1 ");
   writer.write(report_of(2));
@@ -91,7 +91,7 @@ TEST(MetricsWriter, DropsStepsThatAResumedRunRepeats) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "m";
   for (const std::int64_t first : {1, 3}) {
-    MetricsWriter writer(path, first);
+    MetricsWriter writer(path, first, {});
     for (std::int64_t step = first; step < first + 4; ++step) writer.write(report_of(step));
   }
   EXPECT_EQ(steps_in(path), "1 2 3 4 5 6 ");
@@ -100,7 +100,7 @@ TEST(MetricsWriter, DropsStepsThatAResumedRunRepeats) {
 TEST(MetricsWriter, GoesOnWhereTheFileIsRemovedOrReplaced) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "m";
-  MetricsWriter writer(path, 1);
+  MetricsWriter writer(path, 1, {});
   writer.write(report_of(1));
   testing::internal::CaptureStderr();
   std::filesystem::rename(path, folder.path() / "old");
@@ -117,7 +117,7 @@ TEST(MetricsWriter, LeavesLinksWhereTheyAre) {
   const auto target = folder.file("target", "{\"step\":1}\n");
   const auto link = folder.path() / "link";
   std::filesystem::create_symlink("target", link);
-  MetricsWriter writer(link, 2);
+  MetricsWriter writer(link, 2, {});
   writer.write(report_of(2));
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(steps_in(target), "1 2 ");
@@ -128,7 +128,7 @@ TEST(MetricsWriter, RemovesWhatCrashesLeft) {
   const auto path = folder.file("m", "{\"step\":1}\n");
   const auto leftover = folder.file("m.partial.123", "{\"st");
   const auto others = folder.file("m.partial.123x", "mine");
-  const MetricsWriter writer(path, 2);
+  const MetricsWriter writer(path, 2, {});
   EXPECT_FALSE(std::filesystem::exists(leftover));
   EXPECT_TRUE(std::filesystem::exists(others));
   EXPECT_EQ(steps_in(path), "1 ");
@@ -137,19 +137,45 @@ TEST(MetricsWriter, RemovesWhatCrashesLeft) {
 TEST(MetricsWriter, SetsTheFileAsideForAFreshRun) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2}\n");
-  MetricsWriter(path, 1).write(report_of(1));
+  MetricsWriter(path, 1, {}).write(report_of(1));
   EXPECT_EQ(steps_in(path), "1 ");
   EXPECT_EQ(steps_in(folder.path() / "m.earlier-1"), "1 2 ");
-  { const MetricsWriter begun(path, 1); }
+  { const MetricsWriter begun(path, 1, {}); }
   EXPECT_EQ(steps_in(folder.path() / "m.earlier-2"), "1 ");
-  const MetricsWriter again(path, 1);
+  const MetricsWriter again(path, 1, {});
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "m.earlier-3")) << "it was empty";
+}
+
+TEST(MetricsWriter, SetsTheFileOfAnotherRunAsideWhenItIsResumed) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "metrics.jsonl";
+  {
+    MetricsWriter writer(path, 1, {});
+    for (std::int64_t step = 1; step <= 4; ++step) writer.write(report_of(step));
+  }
+  const float loss = report_of(3).loss;
+  MetricsWriter(path, 4, loss).write(report_of(4));
+  EXPECT_EQ(steps_in(path), "1 2 3 4 ") << "its own";
+  MetricsWriter(path, 4, std::nextafter(loss, 3.0F)).write(report_of(4));
+  EXPECT_EQ(steps_in(path), "4 ") << "one that had another loss there";
+  EXPECT_EQ(steps_in(path.string() + ".earlier-1"), "1 2 3 4 ");
+  MetricsWriter(path, 9, loss).write(report_of(9));
+  EXPECT_EQ(steps_in(path), "9 ") << "one that ended before";
+  EXPECT_EQ(steps_in(path.string() + ".earlier-2"), "4 ");
+}
+
+TEST(MetricsWriter, SetsALineWithoutItsEndAside) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.file("metrics.jsonl", R"({"step":1,"loss":5})");
+  MetricsWriter(path, 1, {}).write(report_of(1));
+  EXPECT_EQ(steps_in(path), "1 ");
+  EXPECT_EQ(read_file(path.string() + ".earlier-1"), R"({"step":1,"loss":5})");
 }
 
 TEST(MetricsWriter, DropsALineThatACrashCutOff) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2,\"lo");
-  MetricsWriter(path, 2).write(report_of(2));
+  MetricsWriter(path, 2, {}).write(report_of(2));
   EXPECT_EQ(steps_in(path), "1 2 ");
 }
 
@@ -157,13 +183,13 @@ TEST(MetricsWriter, KeepsOtherRunsOutWhileItLives) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "m";
   {
-    MetricsWriter writer(path, 1);
+    MetricsWriter writer(path, 1, {});
     writer.write(report_of(1));
-    EXPECT_THROW(MetricsWriter(path, 1), Error);
+    EXPECT_THROW(MetricsWriter(path, 1, {}), Error);
     writer.write(report_of(2));
   }
   EXPECT_EQ(steps_in(path), "1 2 ");
-  MetricsWriter(path, 3).write(report_of(3));
+  MetricsWriter(path, 3, {}).write(report_of(3));
   EXPECT_EQ(steps_in(path), "1 2 3 ");
   EXPECT_FALSE(std::filesystem::exists(folder.path() / ".m.lock"));
 }
@@ -173,7 +199,7 @@ TEST(MetricsWriter, RefusesToReplaceOtherFiles) {
   for (const char* text : {"dear diary\nsecond line\n", "dear diary", R"({"model_type": "x"})"}) {
     const auto path = folder.file("notes.txt", text);
     try {
-      MetricsWriter writer(path, 1);
+      MetricsWriter writer(path, 1, {});
       ADD_FAILURE() << "replaced the file: " << text;
     } catch (const Error& error) {
       EXPECT_EQ(error.kind(), ErrorKind::input);
@@ -184,7 +210,7 @@ TEST(MetricsWriter, RefusesToReplaceOtherFiles) {
 }
 
 TEST(MetricsWriter, WritesToDevicesWithoutReplacingThem) {
-  MetricsWriter("/dev/null", 1).write(report_of(1));
+  MetricsWriter("/dev/null", 1, {}).write(report_of(1));
   EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
 }
 
@@ -248,7 +274,7 @@ class FileSizeLimit {
 TEST(MetricsWriter, LeavesNoHalfLineWhereTheDiskEnds) {
   const test::TemporaryFolder folder;
   const auto path = folder.path() / "m";
-  MetricsWriter writer(path, 1);
+  MetricsWriter writer(path, 1, {});
   writer.write(report_of(1));
   {
     const FileSizeLimit limit(std::filesystem::file_size(path) + 20);
@@ -259,7 +285,7 @@ TEST(MetricsWriter, LeavesNoHalfLineWhereTheDiskEnds) {
 
 TEST(MetricsWriter, ReportsAFullDisk) {
   if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "there is no /dev/full here";
-  MetricsWriter writer("/dev/full", 1);
+  MetricsWriter writer("/dev/full", 1, {});
   EXPECT_THROW(writer.write(report_of(1)), Error);
 }
 

@@ -23,6 +23,7 @@ FinishedRun sample_run() {
   FinishedRun r;
   r.run.model = "tiny";
   r.run.unigram_entropy = 3.125;
+  r.run.validation_tokens = 1500;
   r.run.gemm_peak_flops_per_second = 4e11;
   r.result.steps = 2;
   r.result.final_loss = 2.3F;
@@ -64,8 +65,9 @@ TEST(Summary, TellsTrainingApartFromValidationAndSaving) {
 
 TEST(Summary, PutsTheLossBesideTheUnigramEntropy) {
   const FinishedRun r = sample_run();
-  EXPECT_THAT(summary_text(r.run, r.result, r.totals),
-              HasSubstr("validation loss  2.4000; unigram entropy of that text 3.1250\n"));
+  EXPECT_THAT(
+      summary_text(r.run, r.result, r.totals),
+      HasSubstr("validation loss  2.4000 over 1,500 tokens, whose unigram entropy is 3.1250\n"));
 }
 
 TEST(Summary, PrintsLossesAsTheFloatsTheyAre) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "moestro/checkpoint/training_state.h"
 #include "moestro/core/error.h"
 #include "moestro/runtime/generate.h"
 #include "moestro/runtime/model_loading.h"
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
 
 class StoppedTrainer : public testing::Test {
  protected:
@@ -89,6 +91,37 @@ TEST_F(StoppedTrainer, SavesBeforeAHookEndsIt) {
   };
   EXPECT_THROW(static_cast<void>(train(config_, hooks)), Error);
   EXPECT_THAT(train_and_stop(config_, StopAt::checkpoint).steps, ElementsAre(4, 5, 6));
+}
+
+TEST_F(StoppedTrainer, SavesTheStepBeforeAnErrorBesideOlderOnes) {
+  config_ = whole_run(config_, folder_.path());
+  config_.checkpoint.keep = 1;
+  config_.train.steps = 2;
+  static_cast<void>(train_and_collect(config_));
+  config_.train.steps = 1000;
+  config_.optimizer.lr = 900.0;
+  config_.optimizer.warmup_steps = 100;
+  config_.optimizer.clip = 0.0;
+  std::int64_t last = 0;
+  std::vector<std::string> saved;
+  TrainHooks hooks;
+  hooks.on_step = [&](const StepReport& step) { last = step.step; };
+  hooks.on_checkpoint = [&](const std::string& folder, double) {
+    saved.push_back(std::filesystem::path(folder).filename());
+  };
+  EXPECT_THAT([&] { static_cast<void>(train(config_, hooks)); },
+              ThrowsMessage<Error>(HasSubstr("expected a finite loss")));
+  EXPECT_GT(last, 2);
+  EXPECT_THAT(saved, ElementsAre(checkpoint::step_folder("", last).filename().string()));
+  const std::filesystem::path root = config_.checkpoint.folder;
+  EXPECT_TRUE(std::filesystem::exists(root / "step-000002"));
+}
+
+TEST_F(StoppedTrainer, KeepsTheLossOfTheValidationBefore) {
+  config_ = whole_run(config_, folder_.path());
+  config_.train.validate_every = 2;
+  const Stopped stopped = train_and_stop(config_, StopAt::step, 3);
+  EXPECT_TRUE(stopped.result.validation_loss.has_value());
 }
 
 TEST_F(StoppedTrainer, MakesUpForWhatFollowsTheLastStepWhenItIsResumed) {

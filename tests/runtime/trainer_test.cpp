@@ -144,12 +144,12 @@ TEST_F(Trainer, NeverTrainsOnHeldOutText) {
   const auto bytes = static_cast<std::int64_t>(read_file(config_.data.text.front()).size());
   config_.data.validation_fraction = 0.25;
   const RunReport split = report_of(config_);
-  EXPECT_EQ(split.train_tokens + split.validation_tokens, bytes);
-  EXPECT_NEAR(static_cast<double>(split.validation_tokens), 0.25 * static_cast<double>(bytes), 40);
+  EXPECT_EQ(split.train_tokens + split.held_out_tokens, bytes);
+  EXPECT_NEAR(static_cast<double>(split.held_out_tokens), 0.25 * static_cast<double>(bytes), 40);
   config_.data.validation_text = {folder_.file("held_out.txt", std::string(50, 'x')).string()};
   const RunReport apart = report_of(config_);
   EXPECT_EQ(apart.train_tokens, bytes) << "nothing is held out of the training text";
-  EXPECT_EQ(apart.validation_tokens, 50);
+  EXPECT_EQ(apart.held_out_tokens, 50);
 }
 
 TEST_F(Trainer, ReportsRatesThatBelongTogether) {

@@ -160,6 +160,20 @@ TEST_P(Golden, NoticesAWrongLossOfAStep) {
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
 }
 
+TEST_P(Golden, NoticesStepsThatAreNotNumbers) {
+  const test::TemporaryFolder folder;
+  copy_reference(kGolden / GetParam(), folder.path());
+  const Json steps = read_json_file(kGolden / GetParam() / "steps.json");
+  for (const char* key : {"losses", "grad_norms"}) {
+    Json changed = steps;
+    changed[key][3] = "?";
+    std::string text = changed.dump();
+    text.replace(text.find("\"?\""), 3, "NaN");  // as Python writes it
+    std::ofstream(folder.path() / "steps.json") << text;
+    EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << key;
+  }
+}
+
 TEST_P(Golden, RefusesAGradientOfNoTensor) {
   const test::TemporaryFolder folder;
   copy_with(kGolden / GetParam(), folder.path(), "grad.model.nobody", [](auto&) {});
