@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "moestro/kernels/internal/multiply.h"
+#include "moestro/kernels/internal/tiles.h"
 #include "moestro/kernels/internal/views.h"
 #include "moestro/kernels/parallel.h"
 
@@ -12,12 +13,6 @@ namespace moestro::kernels {
 namespace {
 
 using namespace internal;  // NOLINT(google-build-using-namespace): the views are this file's words
-
-// Tiles keep one thread's operands in its second-level cache (1-2 MiB) and make enough pieces for
-// every thread. They are part of the result's bits: no thread count may change them.
-constexpr std::int64_t kRowTile = 256;
-constexpr std::int64_t kWidestRow = 1024;  // results up to this wide are not cut into columns
-constexpr std::int64_t kColumnTile = 512;
 
 template <class AB, class C>
 void multiply_native(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
@@ -62,7 +57,7 @@ void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate) 
   check_shapes(a, b, c, accumulate);
   if (is_done_without_product(a.cols, c, accumulate)) return;
   const std::int64_t row_tiles = pieces(c.rows, kRowTile);
-  const std::int64_t width = c.cols <= kWidestRow ? c.cols : kColumnTile;
+  const std::int64_t width = column_tile(c.cols);
   // Neighbours in order share their columns, so a thread finds b in its cache.
   parallel_for(row_tiles * pieces(c.cols, width), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {

@@ -52,10 +52,12 @@ template <class AB, class C>
 void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
 /// The same for many rows, whose number M changes from call to call: b is first copied into the
-/// kernels' own layout, and rows are cut into tiles of one height, at most 320 and a multiple of
-/// 16, so that at most 20 kernels are compiled per (N, K). Each row's bits are independent of the
-/// number of threads and, on AVX-512, of M. a must not be transposed. Cost: up to 15 rows per tile
-/// are computed for nothing; 8 MiB of work memory, or one tile of b (512 columns) if that is more.
+/// kernels' own layout, and rows are shared out in pieces of about 256, at most 320, whose heights
+/// are multiples of 16 and differ by 16 at most, so that at most 20 kernels are compiled per
+/// (N, K). Each row's bits are independent of the number of threads and, on AVX-512, of M: c's old
+/// value, then the products of every 1024 columns of a, added in order. a must not be transposed.
+/// Cost: up to 15 rows are computed for nothing; 8 MiB of work memory, or one tile of b (512
+/// columns) if that is more.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 

@@ -13,6 +13,7 @@
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/internal/multiply.h"
 #include "moestro/kernels/internal/pack.h"
+#include "moestro/kernels/internal/tiles.h"
 #include "moestro/kernels/internal/views.h"
 #include "moestro/kernels/parallel.h"
 

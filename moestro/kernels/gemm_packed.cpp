@@ -7,6 +7,7 @@
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/internal/multiply.h"
 #include "moestro/kernels/internal/pack.h"
+#include "moestro/kernels/internal/tiles.h"
 #include "moestro/kernels/internal/views.h"
 #include "moestro/kernels/parallel.h"
 
@@ -15,13 +16,8 @@ namespace {
 
 using namespace internal;  // NOLINT(google-build-using-namespace): the views are this file's words
 
-// Tiles keep one thread's operands in its second-level cache (1-2 MiB). Inner sums are cut in fixed
-// places, so that bits depend on shapes alone; how rows and columns are shared out changes no sum.
-constexpr std::int64_t kRowTile = 256;
-constexpr std::int64_t kLargestRowTile = 320;  // where that saves a tile
-constexpr std::int64_t kRowGranule = 16;       // rows of an AMX tile
-constexpr std::int64_t kWidestRow = 1024;      // results up to this wide are not cut into columns
-constexpr std::int64_t kColumnTile = 512;
+// Inner sums are cut in fixed places, so that bits depend on shapes alone; how rows and columns are
+// shared out changes no sum.
 constexpr std::int64_t kDepthTile =
     1024;  // longer sums lose digits, longer rows fall out of the cache
 constexpr std::int64_t kTokenGranule = 32;   // tokens of one AMX tile, and of a transposed block
@@ -89,11 +85,6 @@ void multiply_packed(const Matrix<const AB>& a, const std::byte* b, const Matrix
   multiply_native(a, b, c, accumulate);
 }
 
-template <class T>
-Matrix<const T> dense(const Matrix<const T>& m, Purpose purpose) {
-  return is_dense(m) ? m : padded(m, m.rows, purpose);
-}
-
 /// How a right side is cut: tiles of `width` columns, each in parts of `depth` rows.
 struct Cut {
   std::int64_t width, depth;
@@ -109,7 +100,7 @@ class PackedTiles {
     data_ = scratch_bytes(Purpose::packed_right,
                           part_bytes_ * static_cast<std::size_t>(tiles() * parts()));
     for (std::int64_t tile = 0; tile < tiles(); ++tile) {
-      const auto columns = column_range(b, begin_of(tile), end_of(tile));
+      const auto columns = column_range(b, begin_of(tile), begin_of(tile) + width_of(tile));
       for (std::int64_t part = 0; part < parts(); ++part) {
         const std::int64_t begin = part * depth_, end = end_of_part(part);
         pack(row_range(columns, begin, std::min(b.rows, end)), end - begin, at(tile, part));
@@ -118,10 +109,10 @@ class PackedTiles {
   }
   [[nodiscard]] std::int64_t tiles() const { return pieces(cols_, width_); }
   [[nodiscard]] std::int64_t parts() const { return pieces(rows_, depth_); }
-  /// Columns of b that a tile holds.
+  /// Columns of b that a tile holds: the first, and how many.
   [[nodiscard]] std::int64_t begin_of(std::int64_t tile) const { return tile * width_; }
-  [[nodiscard]] std::int64_t end_of(std::int64_t tile) const {
-    return std::min(cols_, (tile + 1) * width_);
+  [[nodiscard]] std::int64_t width_of(std::int64_t tile) const {
+    return std::min(cols_ - begin_of(tile), width_);
   }
 
   /// c (+)= a b for the columns of a tile, the parts added in order; part_of(begin, end) are dense
@@ -148,43 +139,38 @@ class PackedTiles {
   std::byte* data_;
 };
 
-/// How the rows of a result are shared out: `count` pieces of `height` rows, the last one with
-/// what is left.
-struct RowTiles {
-  std::int64_t height, count;
-};
-
 /// Packs b, filled up with zeros to `depth` rows, as many tiles at a time as work memory is meant
-/// to hold, and calls body(packed, tile, column, row_begin, row_end) for every tile of the result,
-/// in parallel; `column` is the tile's first. Neighbours in order share their tile, so that a
-/// thread finds it in its cache.
+/// to hold, and calls body(packed, tile, column, piece) for every tile of the result, in parallel;
+/// `column` is the tile's first. Neighbours in order share their tile, so that a thread finds it in
+/// its cache.
 template <class T, class Body>
-void for_tiles(const Matrix<const T>& b, std::int64_t depth, Cut cut, std::int64_t rows,
-               RowTiles row_tiles, const Body& body) {
+void for_tiles(const Matrix<const T>& b, std::int64_t depth, Cut cut, const RowCut& rows,
+               const Body& body) {
   const std::int64_t tile_bytes = depth * cut.width * std::int64_t{sizeof(T)};
   const std::int64_t at_once = std::max<std::int64_t>(1, kPackedBytes / tile_bytes) * cut.width;
   for (std::int64_t column = 0; column < b.cols; column += at_once) {
     const PackedTiles<T> right(column_range(b, column, std::min(b.cols, column + at_once)), depth,
                                cut);
-    parallel_for(row_tiles.count * right.tiles(), 1, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const std::int64_t row_tile = i % row_tiles.count, tile = i / row_tiles.count;
-        const std::int64_t r = row_tile * row_tiles.height;
-        const bool is_last = row_tile + 1 == row_tiles.count;
-        body(right, tile, column + right.begin_of(tile), r, is_last ? rows : r + row_tiles.height);
+    parallel_for(rows.count() * right.tiles(), 1, [&](std::int64_t first, std::int64_t last) {
+      for (std::int64_t i = first; i < last; ++i) {
+        const std::int64_t tile = i / rows.count();
+        body(right, tile, column + right.begin_of(tile), rows.piece(i % rows.count()));
       }
     });
   }
 }
 
-/// One tile of c. Where the kernels cannot write it in place it goes by way of work memory, which
-/// also spares strides of a power of two, whose lines evict each other.
+/// One tile of c; a is filled up with zero rows to as many. Where the kernels cannot write c in
+/// place it goes by way of work memory, which also spares strides of a power of two, whose lines
+/// evict each other. The order of the sum is the same either way: c, then part after part.
 template <class AB, class C>
 void multiply_tile(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
                    const Matrix<C>& c, bool accumulate, bool streams) {
   constexpr bool is_f32 = std::is_same_v<C, float>;
   const auto part_of = [&](std::int64_t begin, std::int64_t end) {
-    return dense(column_range(a, begin, end), Purpose::gemm_dense_left);
+    const auto part = column_range(a, begin, end);
+    return is_dense(part) && a.rows == c.rows ? part
+                                              : padded(part, c.rows, Purpose::gemm_dense_left);
   };
   if (is_dense(c) && !streams && (is_f32 || b.parts() == 1)) {
     b.multiply(tile, part_of, c, accumulate);
@@ -194,59 +180,41 @@ void multiply_tile(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int
     copy_rows(as_const(out), c);
   } else {
     const auto sum = work_matrix<float>(c.rows, c.cols, Purpose::gemm_sum);
-    b.multiply(tile, part_of, sum, false);
-    if constexpr (!is_f32) {
-      copy_rows(as_const(sum), c);
-    } else if (accumulate) {
-      add_rows(sum, c);
-    } else if (streams) {
-      stream_rows(sum, c);
-    } else {
-      copy_rows(as_const(sum), c);
+    if constexpr (is_f32) {
+      if (accumulate) copy_rows(as_const(c), sum);
     }
+    b.multiply(tile, part_of, sum, accumulate);
+    if constexpr (is_f32) {
+      if (streams) {
+        stream_rows(sum, c);
+        return;
+      }
+    }
+    copy_rows(as_const(sum), c);
   }
 }
 
-/// A tile of fewer rows than its height: padded with zero rows, so that no kernel is compiled for
-/// their number and their bits are those of a full tile.
+/// A piece of fewer rows than its height is made in work memory with all of them: no kernel is
+/// compiled for their number, and their bits are those of a full piece. The rows that are not
+/// wanted are those before the piece, so that a need not be copied, or zeros where it is the first.
 template <class AB, class C>
-void multiply_padded(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
-                     const Matrix<C>& c, std::int64_t height, bool accumulate) {
+void multiply_piece(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
+                    const Matrix<C>& c, const RowPiece& piece, bool accumulate, bool streams) {
+  const auto [begin, end, height] = piece;
+  const auto rows = row_range(c, begin, end);
+  if (rows.rows == height) {
+    multiply_tile(row_range(a, begin, end), b, tile, rows, accumulate, streams);
+    return;
+  }
+  const std::int64_t first = std::max<std::int64_t>(0, end - height);
   const auto out = work_matrix<C>(height, c.cols, Purpose::tail_out);
-  const auto out_rows = row_range(out, 0, c.rows);
-  if (accumulate) copy_rows(as_const(c), out_rows);
-  multiply_tile(padded(a, height, Purpose::tail_left), b, tile, out, accumulate, false);
-  copy_rows(as_const(out_rows), c);
-}
-
-/// How gemm_rows cuts M rows: whole granules. A last tile that would be short shares a piece with
-/// the one before it.
-RowTiles granular_tiles_of(std::int64_t rows) {
-  if (rows % kRowTile == 0) return {kRowTile, rows / kRowTile};
-  const std::int64_t wanted = pieces(rows, pieces(rows, kLargestRowTile));
-  const std::int64_t height = pieces(wanted, kRowGranule) * kRowGranule;
-  return {height, std::max<std::int64_t>(1, rows / height)};
-}
-
-/// Rows in tiles of one height. Where the last tile is short, it starts early and makes some rows a
-/// second time (in a fixed order, the same rows of the same product); rows that are added to what
-/// is there cannot be made twice, and fewer rows than one tile leave no room: these are padded.
-template <class AB, class C>
-void multiply_rows(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::int64_t tile,
-                   const Matrix<C>& c, std::int64_t height, bool accumulate, bool streams) {
-  for (std::int64_t r = 0; r < c.rows; r += height) {
-    const bool is_short = r + height > c.rows;
-    const std::int64_t begin =
-        is_short && !accumulate ? std::max<std::int64_t>(0, c.rows - height) : r;
-    const std::int64_t end = std::min(c.rows, begin + height);
-    if (end - begin == height) {
-      multiply_tile(row_range(a, begin, end), b, tile, row_range(c, begin, end), accumulate,
-                    streams);
-    } else {
-      multiply_padded(row_range(a, begin, end), b, tile, row_range(c, begin, end), height,
-                      accumulate);
-    }
+  const auto out_rows = row_range(out, begin - first, end - first);
+  if (accumulate) {
+    zero(out);
+    copy_rows(as_const(rows), out_rows);
   }
+  multiply_tile(row_range(a, first, end), b, tile, out, accumulate, false);
+  copy_rows(as_const(out_rows), rows);
 }
 
 template <class T>
@@ -277,12 +245,12 @@ void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matr
                 bool accumulate) {
   const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
   const Cut cut{std::min(c.cols, kColumnTile), token_tile<AB>()};
-  for_tiles(b, whole, cut, c.rows, {kRowTile, pieces(c.rows, kRowTile)},
+  for_tiles(b, whole, cut, RowCut(c.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
-                std::int64_t r0, std::int64_t r1) {
-              const std::int64_t width = right.end_of(tile) - right.begin_of(tile);
-              multiply_transposed(column_range(a, r0, r1), right, tile,
-                                  column_range(row_range(c, r0, r1), column, column + width),
+                const RowPiece& piece) {
+              const auto rows = row_range(c, piece.begin, piece.end);
+              multiply_transposed(column_range(a, piece.begin, piece.end), right, tile,
+                                  column_range(rows, column, column + right.width_of(tile)),
                                   accumulate);
             });
 }
@@ -296,15 +264,12 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   if (is_done_without_product(a.cols, c, accumulate)) return;
   const bool streams = std::is_same_v<AB, bf16> && std::is_same_v<C, float> && !accumulate &&
                        c.rows * c.cols >= kLargeResult;
-  const RowTiles row_tiles = granular_tiles_of(c.rows);
-  const Cut cut{c.cols <= kWidestRow ? c.cols : kColumnTile, kDepthTile};
-  for_tiles(b, b.rows, cut, c.rows, row_tiles,
+  const Cut cut{column_tile(c.cols), kDepthTile};
+  for_tiles(b, b.rows, cut, RowCut(c.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
-                std::int64_t r0, std::int64_t r1) {
-              const std::int64_t width = right.end_of(tile) - right.begin_of(tile);
-              multiply_rows(row_range(a, r0, r1), right, tile,
-                            column_range(row_range(c, r0, r1), column, column + width),
-                            row_tiles.height, accumulate, streams);
+                const RowPiece& piece) {
+              multiply_piece(a, right, tile, column_range(c, column, column + right.width_of(tile)),
+                             piece, accumulate, streams);
             });
 }
 

@@ -110,10 +110,6 @@ void multiply_widened(const Matrix<const bf16>& a, const Matrix<C>& c, bool accu
   }
 }
 
-[[nodiscard]] inline std::int64_t pieces(std::int64_t size, std::int64_t piece) {
-  return (size + piece - 1) / piece;
-}
-
 /// Errors: internal, unless c (+)= a b makes sense.
 template <class AB, class C>
 void check_shapes(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
