@@ -56,14 +56,16 @@ void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate =
 /// are multiples of 16 and differ by 16 at most, so that at most 20 kernels are compiled per
 /// (N, K). Each row's bits are independent of the number of threads and, on AVX-512, of M: c's old
 /// value, then the products of every 1024 columns of a, added in order. a must not be transposed.
-/// Cost: up to 15 rows are computed for nothing; 8 MiB of work memory, or one tile of b (512
-/// columns) if that is more.
+/// Cost: up to 15 rows are computed for nothing; work memory of 8 MiB for b and a few MiB per
+/// thread, whatever the shape. Deep bf16 results (512 columns of b take more than 8 MiB, or up to
+/// 1024 if b has no more) keep 8 MiB of sums besides.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
 /// c (+)= a^T b where a [T, M] and b [T, N] hold one row per token: the weight-gradient product.
 /// The token sum is cut into fixed tiles, added in order, so bits depend on T alone.
-/// Shapes: c [M, N] f32.
+/// Shapes: c [M, N] f32. Cost: work memory of 8 MiB for b, or for 512 columns of 8192 tokens if
+/// that is more (16 MiB in f32), and of a few MiB per thread.
 template <class AB>
 void gemm_weight_gradient(Matrix<const AB> a, Matrix<const AB> b, Matrix<float> c, bool accumulate);
 

@@ -24,9 +24,10 @@ constexpr std::int64_t kTokenGranule = 32;   // tokens of one AMX tile, and of a
 constexpr std::int64_t kF32TokenTile = 512;  // of the sum over tokens
 constexpr std::int64_t kBf16TokenTile = 1024;
 
-// Bounds of the work memory: one tile of b may still be larger.
+// Bounds of the work memory.
 constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20;
-constexpr std::int64_t kTokensAtOnce = 8192;
+constexpr std::int64_t kTokensAtOnce = 8192;  // one tile of them: 16 MiB in f32
+constexpr std::int64_t kSumRows = 2048;       // kWidestRow f32 sums each: 8 MiB
 
 // f32 results of bf16 products from this size on are made in work memory and written past the
 // caches: fetching their old contents cost up to half of the product's time.
@@ -85,16 +86,45 @@ void multiply_packed(const Matrix<const AB>& a, const std::byte* b, const Matrix
   multiply_native(a, b, c, accumulate);
 }
 
-/// How a right side is cut: tiles of `width` columns, each in parts of `depth` rows.
+/// How a right side is cut: tiles of `width` columns, each in parts of `depth` rows, and how many
+/// columns and rows, whole tiles and parts, are packed at once.
 struct Cut {
   std::int64_t width, depth;
+  std::int64_t columns_at_once, depth_at_once;
 };
+
+/// How many parts of this size work memory is meant to hold.
+template <class T>
+std::int64_t parts_at_once(std::int64_t depth, std::int64_t width) {
+  return std::max<std::int64_t>(
+      1, kPackedBytes / static_cast<std::int64_t>(bytes_of_packed<T>(depth, width)));
+}
+
+/// Tiles of all `rows` of b, one at least.
+template <class T>
+Cut cut_of_whole_tiles(std::int64_t rows, std::int64_t width, std::int64_t depth) {
+  depth = std::min(rows, depth);
+  const std::int64_t tiles = parts_at_once<T>(depth, width) / pieces(rows, depth);
+  return {width, depth, std::max<std::int64_t>(1, tiles) * width, rows};
+}
+
+/// The same where a tile fits; else some parts of every tile, of as many tiles as give every thread
+/// a piece of the result.
+template <class T>
+Cut cut_of_parts(std::int64_t rows, std::int64_t cols, std::int64_t row_pieces) {
+  const std::int64_t width = column_tile(cols), depth = std::min(rows, kDepthTile);
+  const std::int64_t at_once = parts_at_once<T>(depth, width);
+  if (pieces(rows, depth) <= at_once) return cut_of_whole_tiles<T>(rows, width, kDepthTile);
+  const std::int64_t tiles =
+      std::min({at_once, pieces(cols, width), pieces(num_threads(), row_pieces)});
+  return {width, depth, tiles * width, at_once / tiles * depth};
+}
 
 /// All of b, filled up with zero rows, tile by tile, in work memory of the calling thread.
 template <class T>
 class PackedTiles {
  public:
-  PackedTiles(const Matrix<const T>& b, std::int64_t rows, Cut cut)
+  PackedTiles(const Matrix<const T>& b, std::int64_t rows, const Cut& cut)
       : rows_(rows), cols_(b.cols), width_(cut.width), depth_(std::min(rows, cut.depth)) {
     part_bytes_ = bytes_of_packed<T>(depth_, std::min(cols_, width_));
     data_ = scratch_bytes(Purpose::packed_right,
@@ -109,6 +139,7 @@ class PackedTiles {
   }
   [[nodiscard]] std::int64_t tiles() const { return pieces(cols_, width_); }
   [[nodiscard]] std::int64_t parts() const { return pieces(rows_, depth_); }
+  [[nodiscard]] std::int64_t depth() const { return rows_; }
   /// Columns of b that a tile holds: the first, and how many.
   [[nodiscard]] std::int64_t begin_of(std::int64_t tile) const { return tile * width_; }
   [[nodiscard]] std::int64_t width_of(std::int64_t tile) const {
@@ -139,24 +170,25 @@ class PackedTiles {
   std::byte* data_;
 };
 
-/// Packs b, filled up with zeros to `depth` rows, as many tiles at a time as work memory is meant
-/// to hold, and calls body(packed, tile, column, piece) for every tile of the result, in parallel;
-/// `column` is the tile's first. Neighbours in order share their tile, so that a thread finds it in
-/// its cache.
+/// Packs b, filled up with zeros to `depth` rows, as much at a time as `cut` says, and calls
+/// body(packed, tile, column, row, piece) for every tile of the result, in parallel, for one group
+/// of b's rows after the other; `column` is the tile's first, `row` the first of b's that is
+/// packed. Neighbours in order share their tile, so that a thread finds it in its cache.
 template <class T, class Body>
-void for_tiles(const Matrix<const T>& b, std::int64_t depth, Cut cut, const RowCut& rows,
+void for_tiles(const Matrix<const T>& b, std::int64_t depth, const Cut& cut, const RowCut& rows,
                const Body& body) {
-  const std::int64_t tile_bytes = depth * cut.width * std::int64_t{sizeof(T)};
-  const std::int64_t at_once = std::max<std::int64_t>(1, kPackedBytes / tile_bytes) * cut.width;
-  for (std::int64_t column = 0; column < b.cols; column += at_once) {
-    const PackedTiles<T> right(column_range(b, column, std::min(b.cols, column + at_once)), depth,
-                               cut);
-    parallel_for(rows.count() * right.tiles(), 1, [&](std::int64_t first, std::int64_t last) {
-      for (std::int64_t i = first; i < last; ++i) {
-        const std::int64_t tile = i / rows.count();
-        body(right, tile, column + right.begin_of(tile), rows.piece(i % rows.count()));
-      }
-    });
+  for (std::int64_t column = 0; column < b.cols; column += cut.columns_at_once) {
+    const auto columns = column_range(b, column, std::min(b.cols, column + cut.columns_at_once));
+    for (std::int64_t row = 0; row < depth; row += cut.depth_at_once) {
+      const std::int64_t end = std::min(depth, row + cut.depth_at_once);
+      const PackedTiles<T> right(row_range(columns, row, std::min(b.rows, end)), end - row, cut);
+      parallel_for(rows.count() * right.tiles(), 1, [&](std::int64_t first, std::int64_t last) {
+        for (std::int64_t i = first; i < last; ++i) {
+          const std::int64_t tile = i / rows.count();
+          body(right, tile, column + right.begin_of(tile), row, rows.piece(i % rows.count()));
+        }
+      });
+    }
   }
 }
 
@@ -244,15 +276,50 @@ template <class AB>
 void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<float>& c,
                 bool accumulate) {
   const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
-  const Cut cut{std::min(c.cols, kColumnTile), token_tile<AB>()};
+  const Cut cut = cut_of_whole_tiles<AB>(whole, std::min(c.cols, kColumnTile), token_tile<AB>());
   for_tiles(b, whole, cut, RowCut(c.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
-                const RowPiece& piece) {
+                std::int64_t /*token*/, const RowPiece& piece) {
               const auto rows = row_range(c, piece.begin, piece.end);
               multiply_transposed(column_range(a, piece.begin, piece.end), right, tile,
                                   column_range(rows, column, column + right.width_of(tile)),
                                   accumulate);
             });
+}
+
+/// c (+)= a b, b packed as `cut` says. Only f32 results can wait for a second group of parts.
+template <class AB, class C>
+void multiply_groups(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
+                     const Cut& cut, bool accumulate, bool streams) {
+  for_tiles(b, b.rows, cut, RowCut(c.rows),
+            [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
+                std::int64_t row, const RowPiece& piece) {
+              multiply_piece(column_range(a, row, row + right.depth()), right, tile,
+                             column_range(c, column, column + right.width_of(tile)), piece,
+                             accumulate || row > 0, streams);
+            });
+}
+
+/// c = a b of bf16, b packed in groups of parts: block by block of c, whose sums are in f32.
+template <class AB>
+void multiply_deep(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<bf16>& c,
+                   const Cut& cut) {
+  const std::int64_t share = pieces(c.rows, pieces(c.rows, kSumRows));
+  const std::int64_t height = std::min(c.rows, pieces(share, kRowTile) * kRowTile);
+  const std::int64_t tiles = std::max<std::int64_t>(1, kSumRows * kWidestRow / height / cut.width);
+  const std::int64_t width = std::min(c.cols, tiles * cut.width);
+  for (std::int64_t r0 = 0; r0 < c.rows; r0 += height) {
+    const std::int64_t r1 = std::min(c.rows, r0 + height);
+    for (std::int64_t c0 = 0; c0 < c.cols; c0 += width) {
+      const std::int64_t c1 = std::min(c.cols, c0 + width);
+      const auto sum = work_matrix<float>(r1 - r0, c1 - c0, Purpose::deep_sum);
+      multiply_groups(row_range(a, r0, r1), column_range(b, c0, c1), sum, cut, false, false);
+      const auto out = column_range(row_range(c, r0, r1), c0, c1);
+      parallel_for(r1 - r0, kRowGranule, [&](std::int64_t begin, std::int64_t end) {
+        copy_rows(as_const(row_range(sum, begin, end)), row_range(out, begin, end));
+      });
+    }
+  }
 }
 
 }  // namespace
@@ -262,15 +329,17 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   check_shapes(a, b, c, accumulate);
   MOESTRO_CHECK(!a.is_transposed, "gemm_rows: a must not be transposed");
   if (is_done_without_product(a.cols, c, accumulate)) return;
+  const Cut cut = cut_of_parts<AB>(b.rows, c.cols, RowCut(c.rows).count());
+  const bool is_deep = cut.depth_at_once < b.rows;
+  if constexpr (!std::is_same_v<C, float>) {
+    if (is_deep) {
+      multiply_deep(a, b, c, cut);
+      return;
+    }
+  }
   const bool streams = std::is_same_v<AB, bf16> && std::is_same_v<C, float> && !accumulate &&
-                       c.rows * c.cols >= kLargeResult;
-  const Cut cut{column_tile(c.cols), kDepthTile};
-  for_tiles(b, b.rows, cut, RowCut(c.rows),
-            [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
-                const RowPiece& piece) {
-              multiply_piece(a, right, tile, column_range(c, column, column + right.width_of(tile)),
-                             piece, accumulate, streams);
-            });
+                       !is_deep && c.rows * c.cols >= kLargeResult;
+  multiply_groups(a, b, c, cut, accumulate, streams);
 }
 
 template <class AB>

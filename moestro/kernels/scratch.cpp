@@ -20,15 +20,17 @@ struct Buffer {
   std::size_t size = 0;
 };
 
-Buffer& buffer_of(Purpose purpose) {
-  thread_local std::array<Buffer, static_cast<std::size_t>(Purpose::count)> buffers;
-  return buffers[static_cast<std::size_t>(purpose)];
+using Buffers = std::array<Buffer, static_cast<std::size_t>(Purpose::count)>;
+
+Buffers& thread_buffers() {
+  thread_local Buffers buffers;
+  return buffers;
 }
 
 }  // namespace
 
 std::byte* scratch_bytes(Purpose purpose, std::size_t bytes) {
-  Buffer& buffer = buffer_of(purpose);
+  Buffer& buffer = thread_buffers()[static_cast<std::size_t>(purpose)];
   if (bytes > buffer.size) {
     buffer.memory.reset();  // before the new one, so that both never exist at once
     buffer.size = 0;
@@ -37,6 +39,12 @@ std::byte* scratch_bytes(Purpose purpose, std::size_t bytes) {
     buffer.size = bytes;
   }
   return buffer.memory.get();
+}
+
+std::size_t scratch_kept() {
+  std::size_t bytes = 0;
+  for (const Buffer& buffer : thread_buffers()) bytes += buffer.size;
+  return bytes;
 }
 
 }  // namespace moestro::kernels::internal

@@ -4,10 +4,12 @@
 
 #include <cstdlib>
 #include <string>
+#include <thread>
 #include <tuple>
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/gemm_peak.h"
+#include "moestro/kernels/internal/scratch.h"
 #include "reference.h"
 
 namespace moestro::kernels {
@@ -158,6 +160,74 @@ TEST(Gemm, LargeRightSidesMatchDoubleReference) {
             rows_of(c.data(), m, n));
   EXPECT_LT(relative_error(widen(c), testing::multiply(widen(a), widen(b), m, n, k)),
             kTolerance<float>);
+}
+
+/// Runs body on a thread of its own; returns the work memory that it leaves there, in MiB.
+double work_memory_of(const std::function<void()>& body) {
+  std::size_t bytes = 0;
+  std::thread([&] {
+    with_threads(1, body);
+    bytes = internal::scratch_kept();
+  }).join();
+  return static_cast<double>(bytes) / (1 << 20);
+}
+
+/// All of b takes 26 MiB packed in f32, 13 MiB in bf16; besides 8 MiB of it only parts and tiles
+/// are kept.
+template <class T, class C>
+void expect_little_work_memory() {
+  const std::int64_t m = 3, n = 520, k = 12000;
+  const auto a = normal<T>(m * k, 1), b = normal<T>(k * n, 2);
+  std::vector<C> c(static_cast<std::size_t>(m * n));
+  const double mebibytes = work_memory_of([&] {
+    gemm_rows(rows_of(a.data(), m, k), rows_of(b.data(), k, n), rows_of(c.data(), m, n));
+  });
+  EXPECT_GT(mebibytes, 1.0);
+  EXPECT_LT(mebibytes, 12.5);
+  EXPECT_LT(relative_error(widen(c), testing::multiply(widen(a), widen(b), m, n, k)),
+            kTolerance<C>);
+}
+
+TEST(Gemm, DeepProductsKeepLittleWorkMemory) {
+  SKIP_WITHOUT_GEMM();
+  expect_little_work_memory<float, float>();
+  expect_little_work_memory<bf16, float>();
+  expect_little_work_memory<bf16, bf16>();
+}
+
+/// One product that packs b in groups of parts, and the same part by part.
+template <class T>
+void expect_deep_products_are_sums_of_parts(std::int64_t k) {
+  const std::int64_t m = 330, n = 1030, depth = 1024;
+  const auto a = normal<T>(m * k, 1), b = normal<T>(k * n, 2);
+  const auto before = normal<float>(m * n, 3);
+  const auto left = rows_of(a.data(), m, k), right = rows_of(b.data(), k, n);
+  for (const bool accumulate : {false, true}) {
+    auto expected = before;
+    for (std::int64_t first = 0; first < k; first += depth) {
+      const std::int64_t part = std::min(depth, k - first);
+      gemm_rows(rows_of(a.data() + first, m, part, k), rows_of(b.data() + first * n, part, n),
+                rows_of(expected.data(), m, n), accumulate || first > 0);
+    }
+    for (const int threads : {1, 3}) {
+      auto c = before;
+      with_threads(threads, [&] { gemm_rows(left, right, rows_of(c.data(), m, n), accumulate); });
+      EXPECT_TRUE(same_bits(c, expected)) << threads << " threads, accumulate " << accumulate;
+    }
+    if constexpr (std::is_same_v<T, bf16>) {
+      if (accumulate) continue;
+      std::vector<bf16> rounded, c(expected.size());
+      for (const float x : expected) rounded.push_back(from_float<bf16>(x));
+      gemm_rows(left, right, rows_of(c.data(), m, n));
+      EXPECT_TRUE(same_bits(c, rounded));
+    }
+  }
+}
+
+TEST(Gemm, DeepProductsAreSumsOfPartsInOrder) {
+  SKIP_WITHOUT_GEMM();
+  expect_deep_products_are_sums_of_parts<float>(4200);
+  expect_deep_products_are_sums_of_parts<bf16>(8300);
 }
 
 /// More tokens than are multiplied at once.

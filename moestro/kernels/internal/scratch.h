@@ -14,6 +14,7 @@ enum class Purpose {
   gemm_dense_left,
   gemm_wide_out,
   packed_right,
+  deep_sum,
   tail_left,
   tail_right,
   tail_out,
@@ -37,6 +38,9 @@ enum class Purpose {
 /// thread's next call for the same purpose. Kept until the thread ends, never larger than the
 /// largest request. Errors: std::bad_alloc.
 [[nodiscard]] std::byte* scratch_bytes(Purpose purpose, std::size_t bytes);
+
+/// Bytes that the calling thread keeps, of all purposes.
+[[nodiscard]] std::size_t scratch_kept();
 
 template <class T>
 [[nodiscard]] T* scratch(Purpose purpose, std::int64_t count) {
