@@ -65,18 +65,6 @@ struct ScoreBlock {
   }
 }
 
-/// Rounds a row's visible part and writes zeros beside it.
-template <class T>
-[[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
-                                             std::int64_t last, const float* x, T* out) {
-  std::fill_n(out, first, T{});
-  if constexpr (!std::is_same_v<T, float>) {
-#pragma omp simd
-    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(x[j]);
-  }
-  std::fill_n(out + last, range.keys - last, T{});
-}
-
 template <class T>
 [[gnu::always_inline]] inline void differentiate(const BlockRange& range, float scale,
                                                  const ScoreBlock<T>& block) {
@@ -86,8 +74,8 @@ template <class T>
     const std::int64_t at = row * range.keys;
     differentiate_row(last - first, scale, block.log_sum_exp[row], block.dot[row],
                       block.scores + at + first, block.d_probabilities + at + first);
-    write_row(range, first, last, block.scores + at, block.probabilities + at);
-    write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
+    internal::write_row(range, first, last, block.scores + at, block.probabilities + at);
+    internal::write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }
 }
 MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,

@@ -55,19 +55,6 @@ struct RowState {
   state.rescale[row] = rescale;
 }
 
-/// Writes a row of probabilities with zeros where nothing is visible. Rounding is a pass of its
-/// own: together with the exponential it would run on half as many lanes.
-template <class T>
-[[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
-                                             std::int64_t last, const float* p, T* out) {
-  std::fill_n(out, first, T{});
-  if constexpr (!std::is_same_v<T, float>) {
-#pragma omp simd
-    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(p[j]);
-  }
-  std::fill_n(out + last, range.keys - last, T{});
-}
-
 template <class T>
 [[gnu::always_inline]] inline void update_block(const BlockRange& range, float scale, float* scores,
                                                 T* probabilities, const RowState& state) {
@@ -76,7 +63,7 @@ template <class T>
     const std::int64_t last = range.last(row % range.queries);
     float* row_scores = scores + row * range.keys;
     update_row(last - first, scale, row_scores + first, row, state);
-    write_row(range, first, last, row_scores, probabilities + row * range.keys);
+    internal::write_row(range, first, last, row_scores, probabilities + row * range.keys);
   }
 }
 

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "moestro/kernels/attention.h"
+#include "moestro/kernels/bf16.h"
 #include "moestro/kernels/gemm.h"
 
 namespace moestro::kernels::internal {
@@ -54,6 +56,20 @@ void for_key_blocks(const AttentionShape& shape, const BlockSizes& sizes, std::i
     body(BlockRange{sizes.group, query, end - query, key, std::min(sizes.keys, end - key),
                     shape.window});
   }
+}
+
+/// Writes a row of a block, x rounded to T, with zeros where nothing is visible, outside columns
+/// [first, last). In f32 out is x already. Rounding is a pass of its own: together with the
+/// exponential it would run on half as many lanes.
+template <class T>
+[[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
+                                             std::int64_t last, const float* x, T* out) {
+  std::fill_n(out, first, T{});
+  if constexpr (!std::is_same_v<T, float>) {
+#pragma omp simd
+    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(x[j]);
+  }
+  std::fill_n(out + last, range.keys - last, T{});
 }
 
 /// Rows of one head inside packed activations.
