@@ -18,7 +18,9 @@ struct bf16 {  // NOLINT(readability-identifier-naming): named like the built-in
   return std::bit_cast<float>(static_cast<std::uint32_t>(x.bits) << 16);
 }
 
-/// Rounds to nearest even, without a branch so that loops vectorise; a NaN may lose its payload.
+/// Rounds to nearest even, without a branch so that loops vectorise. NaNs that arithmetic makes
+/// stay NaN. Not every one read from elsewhere does: from 7fff8000 on they become 0 of the other
+/// sign, up to 7f808000 infinity; to test for them cost SwiGLU 13 %.
 template <class T>
 [[gnu::always_inline]] inline T from_float(float x);
 template <>
