@@ -108,13 +108,20 @@ Cut cut_of_whole_tiles(std::int64_t rows, std::int64_t width, std::int64_t depth
   return {width, depth, std::max<std::int64_t>(1, tiles) * width, rows};
 }
 
+/// Whether work memory is meant to hold all parts of a tile.
+template <class T>
+bool fits(std::int64_t rows, std::int64_t width) {
+  const std::int64_t depth = std::min(rows, kDepthTile);
+  return pieces(rows, depth) <= parts_at_once<T>(depth, width);
+}
+
 /// The same where a tile fits; else some parts of every tile, of as many tiles as give every thread
 /// a piece of the result.
 template <class T>
 Cut cut_of_parts(std::int64_t rows, std::int64_t cols, std::int64_t row_pieces) {
   const std::int64_t width = column_tile(cols), depth = std::min(rows, kDepthTile);
+  if (fits<T>(rows, width)) return cut_of_whole_tiles<T>(rows, width, kDepthTile);
   const std::int64_t at_once = parts_at_once<T>(depth, width);
-  if (pieces(rows, depth) <= at_once) return cut_of_whole_tiles<T>(rows, width, kDepthTile);
   const std::int64_t tiles =
       std::min({at_once, pieces(cols, width), pieces(num_threads(), row_pieces)});
   return {width, depth, tiles * width, at_once / tiles * depth};
@@ -287,11 +294,18 @@ void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matr
             });
 }
 
+/// How the rows of a result are shared out. A deep right side is read from memory by every piece
+/// however large, so that few rows may as well make a piece for every thread.
+RowCut row_cut(std::int64_t rows, bool is_deep) {
+  constexpr std::int64_t kFewRows = 512;
+  return RowCut(rows, is_deep && rows <= kFewRows ? kDeepRowTile : kRowTile);
+}
+
 /// c (+)= a b, b packed as `cut` says. Only f32 results can wait for a second group of parts.
 template <class AB, class C>
 void multiply_groups(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
                      const Cut& cut, bool accumulate, bool streams) {
-  for_tiles(b, b.rows, cut, RowCut(c.rows),
+  for_tiles(b, b.rows, cut, row_cut(c.rows, cut.depth_at_once < b.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t row, const RowPiece& piece) {
               multiply_piece(column_range(a, row, row + right.depth()), right, tile,
@@ -329,8 +343,8 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   check_shapes(a, b, c, accumulate);
   MOESTRO_CHECK(!a.is_transposed, "gemm_rows: a must not be transposed");
   if (is_done_without_product(a.cols, c, accumulate)) return;
-  const Cut cut = cut_of_parts<AB>(b.rows, c.cols, RowCut(c.rows).count());
-  const bool is_deep = cut.depth_at_once < b.rows;
+  const bool is_deep = !fits<AB>(b.rows, column_tile(c.cols));
+  const Cut cut = cut_of_parts<AB>(b.rows, c.cols, row_cut(c.rows, is_deep).count());
   if constexpr (!std::is_same_v<C, float>) {
     if (is_deep) {
       multiply_deep(a, b, c, cut);

@@ -31,13 +31,13 @@ TEST(RowCut, PutsEveryRowIntoOnePiece) {
 TEST(RowCut, HasHeightsOfWholeGranulesThatDifferByOne) {
   for (std::int64_t rows = 1; rows <= kMostRows; ++rows) {
     const auto all = pieces_of(rows);
-    std::int64_t least = kLargestRowTile, most = 0;
+    std::int64_t least = kRowTile / 4 * 5, most = 0;
     for (const RowPiece& piece : all) {
       ASSERT_EQ(piece.height % kRowGranule, 0) << rows;
       least = std::min(least, piece.height);
       most = std::max(most, piece.height);
     }
-    ASSERT_LE(most, kLargestRowTile) << rows;
+    ASSERT_LE(most, kRowTile / 4 * 5) << rows;
     ASSERT_LE(most - least, kRowGranule) << rows;
   }
 }
@@ -59,6 +59,7 @@ TEST(RowCut, GivesThreadsPiecesOfAboutOneTile) {
   EXPECT_EQ(RowCut(640).count(), 2);
   EXPECT_EQ(RowCut(900).count(), 4);
   EXPECT_EQ(RowCut(4097).count(), 16);
+  EXPECT_EQ(RowCut(256, kDeepRowTile).count(), 4);
   for (std::int64_t tiles = 1; tiles <= 20; ++tiles) {
     const RowCut cut(tiles * kRowTile);
     ASSERT_EQ(cut.count(), tiles);

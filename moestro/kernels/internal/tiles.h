@@ -9,9 +9,9 @@
 namespace moestro::kernels::internal {
 
 inline constexpr std::int64_t kRowTile = 256;
-inline constexpr std::int64_t kLargestRowTile = 320;  // where that saves a tile
-inline constexpr std::int64_t kRowGranule = 16;       // rows of an AMX tile
-inline constexpr std::int64_t kWidestRow = 1024;      // results up to this wide are not cut
+inline constexpr std::int64_t kDeepRowTile = 64;  // where few rows meet a deep right side
+inline constexpr std::int64_t kRowGranule = 16;   // rows of an AMX tile
+inline constexpr std::int64_t kWidestRow = 1024;  // results up to this wide are not cut
 inline constexpr std::int64_t kColumnTile = 512;
 
 [[nodiscard]] constexpr std::int64_t pieces(std::int64_t size, std::int64_t piece) {
@@ -29,14 +29,14 @@ struct RowPiece {
   std::int64_t begin, end, height;
 };
 
-/// Shares rows out over pieces of at most kLargestRowTile rows, about kRowTile each. Heights differ
-/// by one granule at most. Every row is in one piece.
+/// Shares rows out over pieces of about `tile` rows, at most a quarter more. Heights differ by one
+/// granule at most. Every row is in one piece.
 class RowCut {
  public:
-  explicit constexpr RowCut(std::int64_t rows)
+  explicit constexpr RowCut(std::int64_t rows, std::int64_t tile = kRowTile)
       : rows_(rows),
         granules_(pieces(rows, kRowGranule)),
-        count_(std::max(pieces(rows, kLargestRowTile), (rows + kRowTile / 2 - 1) / kRowTile)) {}
+        count_(std::max(pieces(rows, tile / 4 * 5), (rows + tile / 2 - 1) / tile)) {}
 
   [[nodiscard]] constexpr std::int64_t count() const { return count_; }
   [[nodiscard]] constexpr RowPiece piece(std::int64_t i) const {
