@@ -1,4 +1,5 @@
-// The models against reference outputs of transformers, which lie beside the repository.
+// The models against reference outputs of transformers: our own (tests/golden/README.md), and those
+// beside the repository where there are any.
 
 #include "moestro/runtime/verify.h"
 
@@ -21,45 +22,61 @@
 namespace moestro::runtime {
 namespace {
 
-const std::filesystem::path kGolden =
-    std::filesystem::path(MOESTRO_SOURCE_DIR).parent_path() / "shared" / "golden";
+namespace fs = std::filesystem;
 
-class Golden : public testing::TestWithParam<const char*> {
- protected:
-  void SetUp() override {
-    if (!std::filesystem::exists(kGolden / GetParam())) {
-      GTEST_SKIP() << "no reference outputs in " << kGolden / GetParam();
-    }
+const fs::path kOwn = fs::path(MOESTRO_SOURCE_DIR) / "tests" / "golden";
+const fs::path kBeside = fs::path(MOESTRO_SOURCE_DIR).parent_path() / "shared" / "golden";
+
+/// Our own always, so that a missing one fails.
+std::vector<fs::path> references() {
+  std::vector<fs::path> folders;
+  for (const char* family : {"mixtral", "qwen3_moe", "olmoe", "granitemoe", "glm4_moe"}) {
+    folders.push_back(kOwn / family);
   }
+  for (const char* family : {"mixtral", "qwen3_moe"}) {
+    if (fs::exists(kBeside / family)) folders.push_back(kBeside / family);
+  }
+  return folders;
+}
+
+class Golden : public testing::TestWithParam<fs::path> {
+ protected:
   static void expect_within(const VerifyResult& r) {
     EXPECT_LE(r.logits_max_rel, 2e-5);
     EXPECT_LE(r.hidden_max_rel, 2e-5);
     EXPECT_LE(r.gradient_max_rel, 1e-4) << r.worst_tensor;
     EXPECT_LE(r.loss_abs, 2e-5);
-    EXPECT_LE(r.aux_loss_abs.value_or(1.0), 2e-5);
+    EXPECT_EQ(r.aux_loss_abs.has_value(), has_aux_loss());
+    EXPECT_LE(r.aux_loss_abs.value_or(0.0), 2e-5);
     EXPECT_LE(r.steps_loss_max_abs.value_or(1.0), 1e-3);
     EXPECT_TRUE(r.within_tolerance);
   }
+  /// transformers has none for GLM.
+  static bool has_aux_loss() { return GetParam().filename() != "glm4_moe"; }
 };
 
-INSTANTIATE_TEST_SUITE_P(Families, Golden, testing::Values("mixtral", "qwen3_moe"));
+std::string test_name(const testing::TestParamInfo<fs::path>& reference) {
+  const fs::path& folder = reference.param;
+  return (folder.parent_path() == kOwn ? "Own_" : "Beside_") + folder.filename().string();
+}
+
+INSTANTIATE_TEST_SUITE_P(References, Golden, testing::ValuesIn(references()), test_name);
 
 TEST_P(Golden, F32MatchesTransformers) {
-  expect_within(verify_against(kGolden / GetParam(), {}));
+  expect_within(verify_against(GetParam(), {}));
 }
 
 TEST_P(Golden, RecomputedAndDeferredMatchToo) {
-  const VerifyResult plain = verify_against(kGolden / GetParam(), {});
-  const VerifyResult other =
-      verify_against(kGolden / GetParam(),
-                     {.recompute = Recompute::layer, .defer_weight_gradients = true, .threads = 1});
+  const VerifyResult plain = verify_against(GetParam(), {});
+  const VerifyResult other = verify_against(
+      GetParam(), {.recompute = Recompute::layer, .defer_weight_gradients = true, .threads = 1});
   expect_within(other);
   EXPECT_EQ(plain.gradient_max_rel, other.gradient_max_rel);  // the same bits
 }
 
 TEST_P(Golden, Bf16StaysWithinItsOwnTolerance) {
   if (!kernels::has_fast_bf16()) GTEST_SKIP() << "this CPU has no bf16 products";
-  const VerifyResult r = verify_against(kGolden / GetParam(), {.dtype = Dtype::bf16});
+  const VerifyResult r = verify_against(GetParam(), {.dtype = Dtype::bf16});
   EXPECT_TRUE(r.within_tolerance);
   EXPECT_GT(r.logits_max_rel, 1e-4);  // it did compute in bf16
 }
@@ -70,36 +87,37 @@ TEST(Verify, NamesAMissingFile) {
 }
 
 /// All but steps.json.
-void copy_reference(const std::filesystem::path& from, const std::filesystem::path& to) {
+void copy_reference(const fs::path& from, const fs::path& to) {
   for (const char* file :
        {"config.json", "model.safetensors", "inputs.safetensors", "expected.safetensors"}) {
-    std::filesystem::copy(from / file, to / file);
+    fs::copy(from / file, to / file);
   }
 }
 
 TEST_P(Golden, NoticesAWrongGradientNorm) {
   const test::TemporaryFolder folder;
-  copy_reference(kGolden / GetParam(), folder.path());
-  Json steps = read_json_file(kGolden / GetParam() / "steps.json");
+  copy_reference(GetParam(), folder.path());
+  Json steps = read_json_file(GetParam() / "steps.json");
   steps["grad_norms"][3] = steps["grad_norms"][3].get<double>() * 1.03;
   std::ofstream(folder.path() / "steps.json") << steps.dump();
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
 }
 
-/// All of a reference, with one expected tensor changed.
-void copy_with(const std::filesystem::path& from, const std::filesystem::path& to,
-               const std::string& changed, const std::function<void(std::vector<float>&)>& change) {
-  for (const auto& entry : std::filesystem::directory_iterator(from)) {
-    std::filesystem::copy_file(entry.path(), to / entry.path().filename(),
-                               std::filesystem::copy_options::overwrite_existing);
+using Change = std::function<void(std::vector<float>&)>;
+
+/// All of a reference, with one tensor of a file changed.
+void copy_with(const fs::path& from, const fs::path& to, const std::string& file_name,
+               const std::string& changed, const Change& change) {
+  for (const auto& entry : fs::directory_iterator(from)) {
+    fs::copy_file(entry.path(), to / entry.path().filename(), fs::copy_options::overwrite_existing);
   }
-  const checkpoint::SafetensorsFile file(from / "expected.safetensors");
+  const checkpoint::SafetensorsFile file(from / file_name);
   std::vector<checkpoint::TensorDeclaration> declarations;
   for (const std::string& name : file.names()) {
     declarations.push_back({name, checkpoint::Dtype::f32, file.info(name).shape});
   }
   if (!file.has(changed)) declarations.push_back({changed, checkpoint::Dtype::f32, {1}});
-  checkpoint::SafetensorsWriter writer(to / "expected.safetensors", declarations);
+  checkpoint::SafetensorsWriter writer(to / file_name, declarations);
   for (const checkpoint::TensorDeclaration& tensor : declarations) {
     std::vector<float> values(1);
     if (file.has(tensor.name)) {
@@ -112,6 +130,8 @@ void copy_with(const std::filesystem::path& from, const std::filesystem::path& t
   writer.finish();
 }
 
+constexpr const char* kExpected = "expected.safetensors";
+
 float largest(const std::vector<float>& values) {
   float most = 0.0F;
   for (const float v : values) most = std::max(most, std::abs(v));
@@ -119,7 +139,7 @@ float largest(const std::vector<float>& values) {
 }
 
 /// The gradient whose own largest entry is the smallest, but no rounding noise.
-std::string smallest_gradient(const std::filesystem::path& reference) {
+std::string smallest_gradient(const fs::path& reference) {
   const checkpoint::SafetensorsFile file(reference / "expected.safetensors");
   std::map<std::string, float> sizes;
   float most = 0.0F;
@@ -138,23 +158,25 @@ std::string smallest_gradient(const std::filesystem::path& reference) {
 }
 
 TEST_P(Golden, NoticesEveryKindOfWrongOutput) {
-  const std::filesystem::path reference = kGolden / GetParam();
+  const fs::path reference = GetParam();
   const test::TemporaryFolder folder;
   for (const std::string& name :
        {std::string("logits"), std::string("hidden.0"), std::string("loss"),
         std::string("aux_loss"), smallest_gradient(reference)}) {
-    copy_with(reference, folder.path(), name,
+    if (name == "aux_loss" && !has_aux_loss()) continue;
+    copy_with(reference, folder.path(), kExpected, name,
               [](auto& values) { values[0] += 5e-4F * std::max(largest(values), 1e-6F); });
     EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << name;
   }
-  copy_with(reference, folder.path(), "logits", [](auto& values) { values[0] = std::nanf(""); });
+  copy_with(reference, folder.path(), kExpected, "logits",
+            [](auto& values) { values[0] = std::nanf(""); });
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << "not a number";
 }
 
 TEST_P(Golden, NoticesAWrongLossOfAStep) {
   const test::TemporaryFolder folder;
-  copy_reference(kGolden / GetParam(), folder.path());
-  Json steps = read_json_file(kGolden / GetParam() / "steps.json");
+  copy_reference(GetParam(), folder.path());
+  Json steps = read_json_file(GetParam() / "steps.json");
   steps["losses"][3] = steps["losses"][3].get<double>() + 3e-3;
   std::ofstream(folder.path() / "steps.json") << steps.dump();
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
@@ -176,7 +198,7 @@ TEST_P(Golden, NoticesStepsThatAreNotNumbers) {
 
 TEST_P(Golden, RefusesAGradientOfNoTensor) {
   const test::TemporaryFolder folder;
-  copy_with(kGolden / GetParam(), folder.path(), "grad.model.nobody", [](auto&) {});
+  copy_with(GetParam(), folder.path(), kExpected, "grad.model.nobody", [](auto&) {});
   try {
     static_cast<void>(verify_against(folder.path(), {}));
     FAIL() << "expected an error";
@@ -188,7 +210,7 @@ TEST_P(Golden, RefusesAGradientOfNoTensor) {
 
 TEST_P(Golden, NoticesAWrongWeight) {
   const test::TemporaryFolder folder;
-  copy_reference(kGolden / GetParam(), folder.path());
+  copy_reference(GetParam(), folder.path());
   // Flip the sign of the last stored value.
   std::fstream model(folder.path() / "model.safetensors",
                      std::ios::in | std::ios::out | std::ios::binary);
@@ -197,6 +219,61 @@ TEST_P(Golden, NoticesAWrongWeight) {
   model.seekp(-1, std::ios::end);
   model.put(static_cast<char>(byte));
   model.close();
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+}
+
+/// A key of config.json, as a JSON pointer, and a value with which the model is another one.
+struct WrongKey {
+  const char* family;
+  const char* key;
+  Json value;
+};
+
+/// Each means one part of a model, which a reference must therefore exercise.
+const std::vector<WrongKey> kWrongKeys = {
+    {"mixtral", "/sliding_window", 8},
+    {"mixtral", "/sliding_window", nullptr},
+    {"mixtral", "/num_experts_per_tok", 1},
+    {"mixtral", "/rms_norm_eps", 1e-3},
+    {"mixtral", "/rope_parameters/rope_theta", 9000.0},
+    {"qwen3_moe", "/norm_topk_prob", false},
+    {"olmoe", "/norm_topk_prob", true},
+    {"olmoe", "/clip_qkv", 1.6},
+    {"olmoe", "/clip_qkv", nullptr},
+    {"olmoe", "/pad_token_id", nullptr},
+    {"granitemoe", "/embedding_multiplier", 1.0},
+    {"granitemoe", "/attention_multiplier", 0.301},
+    {"granitemoe", "/residual_multiplier", 1.0},
+    {"granitemoe", "/logits_scaling", 0.4},
+    {"glm4_moe", "/rope_parameters/partial_rotary_factor", 1.0},
+    {"glm4_moe", "/rope_parameters/partial_rotary_factor", 0.25},
+    {"glm4_moe", "/routed_scaling_factor", 1.0},
+    {"glm4_moe", "/norm_topk_prob", false},
+    {"glm4_moe", "/topk_group", 3},
+    {"glm4_moe", "/topk_group", 1},
+};
+
+TEST(Verify, NoticesAModelThatIsAnotherInOnePart) {
+  for (const WrongKey& wrong : kWrongKeys) {
+    const test::TemporaryFolder folder;
+    copy_reference(kOwn / wrong.family, folder.path());
+    Json config = read_json_file(kOwn / wrong.family / "config.json");
+    const Json::json_pointer key(wrong.key);
+    ASSERT_TRUE(config.contains(key)) << wrong.family << wrong.key;
+    config[key] = wrong.value;
+    std::ofstream(folder.path() / "config.json") << config.dump();
+    EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance)
+        << wrong.family << wrong.key << " = " << wrong.value;
+  }
+}
+
+TEST(Verify, NoticesAWrongSelectionBias) {
+  const test::TemporaryFolder folder;
+  copy_with(kOwn / "glm4_moe", folder.path(), "model.safetensors",
+            "model.layers.1.mlp.gate.e_score_correction_bias", [](auto& bias) {
+              ASSERT_GT(bias.size(), 1U);  // it is there
+              for (float& b : bias) b = 0.0F;
+            });
   EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
 }
 
