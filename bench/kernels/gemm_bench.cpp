@@ -1,6 +1,8 @@
 // Products of a training step: hidden 512, experts of width 512 (gate | up fused), 4096 tokens,
 // 16 experts with about 512 rows each.
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "moestro/kernels/gemm.h"
 #include "rates.h"
@@ -108,41 +110,78 @@ std::vector<std::int64_t> expert_offsets() {
 
 enum class Pass { forward, input_gradient, weight_gradient };
 
-/// One product of every expert, experts in parallel: n x k is 1024 x 512 (gate | up).
-template <class T, class C>
-void experts(benchmark::State& state, Pass pass) {
-  constexpr std::int64_t kIn = 512;
-  constexpr std::int64_t kOut = 1024;
-  const auto offset = expert_offsets();
-  const std::int64_t rows = offset.back();
-  const auto x = normal<T>(rows * kIn, 1);
-  const auto w = normal<T>(16 * kOut * kIn, 2);
-  const auto dy = normal<T>(rows * kOut, 3);
-  std::vector<C> y(static_cast<std::size_t>(rows * kOut));
-  std::vector<C> dx(static_cast<std::size_t>(rows * kIn));
-  std::vector<float> dw(static_cast<std::size_t>(16 * kOut * kIn));
-  const auto run_expert = [&](std::int64_t e) {
+/// What 16 experts read and write, and views of one's part: products of 1024 x 512 (gate | up).
+template <class T>
+struct Experts {
+  static constexpr std::int64_t kCount = 16;
+  static constexpr std::int64_t kIn = 512;
+  static constexpr std::int64_t kOut = 1024;
+
+  std::vector<std::int64_t> offset = expert_offsets();
+  std::int64_t rows = offset.back();
+  std::vector<T> x = normal<T>(rows * kIn, 1);
+  std::vector<T> w = normal<T>(kCount * kOut * kIn, 2);
+  std::vector<T> dy = normal<T>(rows * kOut, 3);
+  std::vector<T> y = std::vector<T>(dy.size());
+  std::vector<T> dx = std::vector<T>(x.size());
+  std::vector<float> dw = std::vector<float>(w.size());
+
+  template <class V>
+  auto part(V& all, std::int64_t e, std::int64_t width) {
     const std::int64_t begin = offset[static_cast<std::size_t>(e)];
     const std::int64_t count = offset[static_cast<std::size_t>(e + 1)] - begin;
-    const auto weight = rows_of(w.data() + e * kOut * kIn, kOut, kIn);
-    const auto in = rows_of(x.data() + begin * kIn, count, kIn);
-    const auto d_out = rows_of(dy.data() + begin * kOut, count, kOut);
-    if (pass == Pass::forward) {
-      gemm_rows(in, transposed(weight), rows_of(y.data() + begin * kOut, count, kOut));
-    } else if (pass == Pass::input_gradient) {
-      gemm_rows(d_out, weight, rows_of(dx.data() + begin * kIn, count, kIn));
-    } else {
-      gemm_weight_gradient(d_out, in, rows_of(dw.data() + e * kOut * kIn, kOut, kIn), true);
+    return rows_of(all.data() + begin * width, count, width);
+  }
+  template <class V>
+  static auto weight(V& all, std::int64_t e) {
+    return rows_of(all.data() + e * kOut * kIn, kOut, kIn);
+  }
+  Matrix<const T> in(std::int64_t e) { return part(std::as_const(x), e, kIn); }
+  Matrix<const T> d_out(std::int64_t e) { return part(std::as_const(dy), e, kOut); }
+  Matrix<const T> weight(std::int64_t e) { return weight(std::as_const(w), e); }
+
+  void run(Pass pass, std::int64_t e) {
+    switch (pass) {
+      case Pass::forward:
+        return gemm_rows(in(e), transposed(weight(e)), part(y, e, kOut));
+      case Pass::input_gradient:
+        return gemm_rows(d_out(e), weight(e), part(dx, e, kIn));
+      case Pass::weight_gradient:
+        return gemm_weight_gradient(d_out(e), in(e), weight(dw, e), true);
     }
-  };
+  }
+  /// After one run.
+  double error(Pass pass, std::int64_t e) {
+    switch (pass) {
+      case Pass::forward:
+        return sampled_error(in(e), transposed(weight(e)), part(y, e, kOut));
+      case Pass::input_gradient:
+        return sampled_error(d_out(e), weight(e), part(dx, e, kIn));
+      case Pass::weight_gradient:
+        return sampled_error(transposed(d_out(e)), in(e), weight(dw, e));
+    }
+    return std::numeric_limits<double>::infinity();
+  }
+};
+
+/// One product of every expert, experts in parallel.
+template <class T>
+void experts(benchmark::State& state, Pass pass) {
+  using E = Experts<T>;
+  E all;
+  const double tolerance =
+      pass == Pass::weight_gradient ? testing::kTolerance<float> : testing::kTolerance<T>;
   const int threads = static_cast<int>(state.range(0));
   with_threads(threads, [&] {
-    const auto all = [&] {
-      parallel_for(16, 1, [&](std::int64_t e, std::int64_t) { run_expert(e); });
+    const auto run = [&] {
+      parallel_for(E::kCount, 1, [&](std::int64_t e, std::int64_t) { all.run(pass, e); });
     };
-    all();
-    const Seconds best = fastest(state, [&] { all(); });
-    report_flops(state, flops_of({rows, kOut, kIn}), best, kGemmType<T>, threads);
+    run();
+    for (std::int64_t e = 0; e < E::kCount; ++e) {
+      if (!is_correct(state, all.error(pass, e), tolerance)) return;
+    }
+    const Seconds best = fastest(state, run);
+    report_flops(state, flops_of({all.rows, E::kOut, E::kIn}), best, kGemmType<T>, threads);
   });
 }
 
@@ -170,9 +209,9 @@ void add_type(const std::string& type) {
   add("gemm/head/" + type, linear<T, float>, Size{1024, 8192, 512});
   add("gemm/head_dx/" + type, input_gradient<T, float>, Size{1024, 512, 8192});
   add("gemm/head_dw/" + type, weight_gradient<T>, Size{8192, 512, 1024});
-  add("gemm/experts/" + type, experts<T, T>, Pass::forward);
-  add("gemm/experts_dx/" + type, experts<T, T>, Pass::input_gradient);
-  add("gemm/experts_dw/" + type, experts<T, T>, Pass::weight_gradient);
+  add("gemm/experts/" + type, experts<T>, Pass::forward);
+  add("gemm/experts_dx/" + type, experts<T>, Pass::input_gradient);
+  add("gemm/experts_dw/" + type, experts<T>, Pass::weight_gradient);
 }
 
 }  // namespace
