@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks what clang-format and the compiler do not: sizes, headers, words.
+"""Checks what clang-format and the compiler do not: sizes, headers, words, shown errors.
 
 Prints one line per violation; exits 1 if there is any.
 
@@ -100,6 +100,17 @@ def check_header(relative, lines):
         previous = line.strip()
 
 
+def check_shown_errors(root):
+    """An error that a page shows is one that a transcript proves, to the letter."""
+    proven = {line for path in (root / "tests/transcripts").rglob("*.txt")
+              for line in path.read_text().split("\n")}
+    for path in sorted((root / "docs").rglob("*.md")):
+        for number, line in enumerate(path.read_text().split("\n"), 1):
+            is_shown = line.startswith("    error: ") and "[where]" not in line
+            if is_shown and line.strip() not in proven:
+                yield f"{path.relative_to(root).as_posix()}:{number}: no transcript prints this error"
+
+
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent).resolve()
     problems = []
@@ -116,6 +127,7 @@ def main():
                 problems += check_functions(relative, lines)
             if path.suffix == ".h":
                 problems += check_header(relative, lines)
+    problems += check_shown_errors(root)
     for problem in problems:
         print(problem)
     return 1 if problems else 0
