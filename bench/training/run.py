@@ -10,6 +10,7 @@ prints the table of docs/benchmarks.md. Ratios are of the medians of one run of 
 """
 import argparse
 import json
+import math
 import os
 import pathlib
 import statistics
@@ -40,19 +41,22 @@ save_file({"tokens": torch.randint(0, 8192, (sequences, seq + 1))}, folder + "/b
 
 
 def set_up():
-    if not (VENV / "bin/python").exists():
+    """Returns the interpreter of the peer."""
+    python = VENV / "bin/python"
+    if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-    probe = [VENV / "bin/python", "-c", "import torch, transformers, numpy, safetensors"]
+    probe = [python, "-c", "import torch, transformers, numpy, safetensors"]
     if subprocess.run(probe, capture_output=True).returncode != 0:
         print(f"installing {' '.join(PACKAGES)} into {VENV}", file=sys.stderr)
         subprocess.run([VENV / "bin/pip", "install", "-q", *PACKAGES], check=True)
+    return python
 
 
-def make_model(seq=512, experts=16, sequences=8, top_k=2):
+def make_model(python, seq=512, experts=16, sequences=8, top_k=2):
     folder = WORK / f"s{seq}-e{experts}-b{sequences}-k{top_k}"
     if not (folder / "batch.safetensors").exists():
         folder.mkdir(parents=True, exist_ok=True)
-        subprocess.run([VENV / "bin/python", "-c", MODEL, folder, str(seq), str(experts),
+        subprocess.run([python, "-c", MODEL, folder, str(seq), str(experts),
                         str(sequences), str(top_k)], check=True, capture_output=True)
     return folder
 
@@ -70,7 +74,11 @@ def run(command, threads):
                           env=environment(threads))
     if done.returncode != 0:
         sys.exit(f"{command[0]} failed:\n{done.stderr}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    result = json.loads(done.stdout.strip().splitlines()[-1])
+    # A number that is none is null in the JSON of one program and NaN in the other's.
+    if not all(loss is not None and math.isfinite(loss) for loss in result["losses"]):
+        sys.exit(f"{command[0]}: expected finite losses, got {result['losses']}")
+    return result
 
 
 def ours(folder, dtype, threads, steps, *flags):
@@ -78,8 +86,8 @@ def ours(folder, dtype, threads, steps, *flags):
                threads)
 
 
-def peer(folder, dtype, threads, steps, experts):
-    return run([VENV / "bin/python", ROOT / "bench/training/peer.py", folder, "--dtype", dtype,
+def peer(python, folder, dtype, threads, steps, experts):
+    return run([python, ROOT / "bench/training/peer.py", folder, "--dtype", dtype,
                 "--threads", threads, "--steps", steps, "--experts", experts], threads)
 
 
@@ -109,29 +117,40 @@ def median_peak(results):
     return statistics.median(p for r in results for p in r["gemm_peak_flops_per_second"])
 
 
-def check_losses(dtype, mine, theirs):
+def check_losses(dtype, results):
+    """Every program in every round against transformers' first; returns the worst difference of ours."""
     tolerance = 1e-3 if dtype == "f32" else 5e-2
-    worst = max(abs(a - b) for a, b in zip(mine["losses"], theirs["losses"]))
-    if worst > tolerance:
-        sys.exit(f"losses disagree by {worst} in {dtype}: {mine['losses']} {theirs['losses']}")
+    expected = results["eager"][0]["losses"]
+    worst = 0.0
+    for name, rounds in results.items():
+        for number, result in enumerate(rounds, 1):
+            losses = result["losses"]
+            if len(losses) != len(expected) or not losses:
+                sys.exit(f"{name}, round {number}: {len(losses)} losses, {len(expected)} of eager")
+            difference = max(abs(a - b) for a, b in zip(losses, expected))
+            if not all(abs(a - b) <= tolerance for a, b in zip(losses, expected)):
+                sys.exit(f"{name}, round {number}: losses disagree by {difference} in {dtype}: "
+                         f"{losses} {expected}")
+            if name.startswith("moestro"):
+                worst = max(worst, difference)
     return worst
 
 
-def compare(dtype, threads, rounds, steps):
-    folder = make_model()
+def compare(python, dtype, threads, rounds, steps):
+    folder = make_model(python)
     names = ["moestro", "moestro recompute", "eager", "grouped_mm"]
     results = {name: [] for name in names}
     for _ in range(rounds):  # in turns, so that a slow moment of the machine hits all alike
         results["moestro"].append(ours(folder, dtype, threads, steps))
         results["moestro recompute"].append(ours(folder, dtype, threads, steps, "--recompute"))
         for experts in ("eager", "grouped_mm"):
-            results[experts].append(peer(folder, dtype, threads, steps, experts))
-    worst = check_losses(dtype, results["moestro"][0], results["eager"][0])
+            results[experts].append(peer(python, folder, dtype, threads, steps, experts))
+    worst = check_losses(dtype, results)
     return results, {name: summary(r) for name, r in results.items()}, worst
 
 
-def comparison_rows(dtype, threads, rounds, steps):
-    results, table, worst = compare(dtype, threads, rounds, steps)
+def comparison_rows(python, dtype, threads, rounds, steps):
+    results, table, worst = compare(python, dtype, threads, rounds, steps)
     mine = table["moestro"]
     best = max(table["eager"]["tokens_per_second"], table["grouped_mm"]["tokens_per_second"])
     # The least memory any setting of the peer needs.
@@ -150,7 +169,7 @@ def comparison_rows(dtype, threads, rounds, steps):
     return lines, facts
 
 
-def scaling_rows(threads, steps):
+def scaling_rows(python, threads, steps):
     """Cost per token while one of length, experts, experts chosen and tokens a step changes."""
     lines = []
     for seq, experts, top_k, tokens in [
@@ -158,7 +177,7 @@ def scaling_rows(threads, steps):
             (8192, 16, 2, 8192), (512, 8, 2, 8192), (512, 32, 2, 8192), (512, 64, 2, 8192),
             (512, 128, 2, 8192), (512, 16, 1, 8192), (512, 16, 4, 8192), (512, 16, 8, 8192),
             (512, 16, 2, 2048), (512, 16, 2, 4096), (512, 16, 2, 16384)]:
-        folder = make_model(seq, experts, tokens // seq, top_k)
+        folder = make_model(python, seq, experts, tokens // seq, top_k)
         result = ours(folder, "f32", threads, steps)
         rate = tokens / statistics.median(result["step_seconds"][WARM_UP:])
         lines.append(f"| {seq} | {experts} | {top_k} | {tokens} | {rate:.0f} | "
@@ -174,12 +193,15 @@ def main():
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--dtypes", nargs="+", default=["f32", "bf16"])
     parser.add_argument("--no-scaling", action="store_true")
+    parser.add_argument("--python", help="an interpreter that has what the environment would hold")
     args = parser.parse_args()
-    set_up()
+    if args.rounds < 1 or args.steps <= WARM_UP:
+        parser.error(f"expected a round at least, and more steps than the {WARM_UP} that warm up")
+    python = args.python or set_up()
     rows, facts = [], []
     for dtype in args.dtypes:
         for threads in args.threads:
-            more, fact = comparison_rows(dtype, threads, args.rounds, args.steps)
+            more, fact = comparison_rows(python, dtype, threads, args.rounds, args.steps)
             rows += more
             facts.append(fact)
     print("| dtype | threads | program | tokens/s, median (min–max) | peak above static, MiB |")
@@ -193,7 +215,7 @@ def main():
         print("\n| S | E | top-k | tokens a step | tokens/s | MFLOP/token | of GEMM peak | "
               "peak above static, MiB |")
         print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-        print("\n".join(scaling_rows(max(args.threads), 4)))
+        print("\n".join(scaling_rows(python, max(args.threads), 4)))
 
 
 if __name__ == "__main__":
