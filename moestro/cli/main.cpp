@@ -36,13 +36,16 @@ constexpr std::string_view kNoFolder =
   std::_Exit(code);
 }
 
+// NOLINTNEXTLINE(cppcoreguidelines-avoid-non-const-global-variables): on_terminate gets no argument
+bool g_is_in_main = false;
+
 /// Ends the program where nothing can be caught: in an initialiser that runs before main, in a
 /// function that must not throw. Allocates nothing.
 [[noreturn]] void on_terminate() {
   const std::type_info* type = abi::__cxa_current_exception_type();
-  if (type != nullptr && *type == typeid(std::bad_alloc)) {
-    end_with(kOutOfMemory, moestro::cli::kFailed);
-  }
+  // Before main nothing but an exception ends here; without memory even that is not made.
+  const bool has_no_memory = type == nullptr ? !g_is_in_main : *type == typeid(std::bad_alloc);
+  if (has_no_memory) end_with(kOutOfMemory, moestro::cli::kFailed);
   __gnu_cxx::__verbose_terminate_handler();
   std::abort();  // not reached; the handler does it
 }
@@ -105,6 +108,7 @@ int report(const moestro::Error& error) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  g_is_in_main = true;
   occupy_closed_streams();
   std::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is an error of its writer
   try {
