@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "moestro/checkpoint/atomic_folder.h"
@@ -80,59 +81,50 @@ std::size_t end_of_value(std::string_view json, std::size_t begin) {
   return json.size();
 }
 
-/// Removes the member whose key begins at `begin` > 0, with the comma behind or before it, and
-/// returns where the text goes on.
-std::size_t remove_member(std::string& json, std::size_t begin) {
-  const std::size_t value = skip_spaces(json, skip_spaces(json, end_of_string(json, begin)) + 1);
-  std::size_t end = end_of_value(json, value);
-  const std::size_t next = skip_spaces(json, end);
-  if (next < json.size() && json[next] == ',') {
-    end = skip_spaces(json, next + 1);
-  } else {
-    const std::size_t before = json.find_last_not_of(" \t\r\n", begin - 1);
-    if (before != std::string::npos && json[before] == ',') begin = before;
+/// Takes back the comma, with the spaces behind it, that the text so far ends with.
+void drop_last_comma(std::string& json) {
+  const std::size_t last = json.find_last_not_of(" \t\r\n");
+  if (last != std::string::npos && json[last] == ',') json.resize(last);
+}
+
+/// Gives members of objects, at any depth, another value: `edit`, asked with key and first
+/// character, returns its text, nullopt to leave the member alone, or empty text to remove it with
+/// the comma behind or before it. Every other
+/// byte stays: numbers that JSON lacks (Infinity) would not survive being parsed and printed.
+template <class Edit>
+std::string edit_members(std::string_view json, const Edit& edit) {
+  std::string result;
+  std::size_t copied = 0;
+  for (std::size_t i = json.find('"'); i < json.size();) {
+    std::size_t next = end_of_string(json, i);
+    const std::size_t colon = skip_spaces(json, next);
+    const bool is_key = i > 0 && colon < json.size() && json[colon] == ':';
+    const std::size_t value = skip_spaces(json, colon + 1);
+    const auto text = is_key ? edit(json.substr(i, next - i), json.substr(value, 1)) : std::nullopt;
+    if (text) {
+      next = end_of_value(json, value);
+      result.append(json.substr(copied, (text->empty() ? i : value) - copied)).append(*text);
+      const std::size_t comma = skip_spaces(json, next);
+      const bool has_comma = comma < json.size() && json[comma] == ',';
+      if (text->empty() && has_comma) next = skip_spaces(json, comma + 1);
+      if (text->empty() && !has_comma) drop_last_comma(result);
+      copied = next;
+    }
+    i = json.find('"', next);
   }
-  json.erase(begin, end - begin);
-  return begin;
+  return result.append(json.substr(copied));
 }
 
 }  // namespace
 
-std::string without_quantization(std::string_view config_json) {
-  std::string json(config_json);
-  for (std::size_t i = json.find('"'); i < json.size();) {
-    std::size_t end = end_of_string(json, i);
-    const std::string_view text = std::string_view(json).substr(i, end - i);
-    const std::size_t colon = skip_spaces(json, end);
-    const bool is_key = i > 0 && colon < json.size() && json[colon] == ':';
-    if (is_key && (text == "\"quantization_config\"" || text == "\"compression_config\"")) {
-      end = remove_member(json, i);
-    }
-    i = json.find('"', end);
-  }
-  return json;
-}
-
-std::string with_dtype(std::string_view config_json, Dtype dtype) {
-  std::string result;
-  std::size_t copied = 0;
-  // Edited as text: numbers that JSON lacks (Infinity) would not survive being parsed and printed.
-  for (std::size_t i = config_json.find('"'); i < config_json.size();) {
-    const std::size_t end = end_of_string(config_json, i);
-    const std::string_view text = config_json.substr(i, end - i);
-    const std::size_t colon = skip_spaces(config_json, end);
-    const bool is_key = colon < config_json.size() && config_json[colon] == ':';
-    if (is_key && (text == "\"dtype\"" || text == "\"torch_dtype\"")) {
-      const std::size_t value = skip_spaces(config_json, colon + 1);
-      if (value < config_json.size() && config_json[value] == '"') {
-        result.append(config_json.substr(copied, value - copied));
-        result.append(fmt::format("\"{}\"", torch_name(dtype)));
-        copied = end_of_string(config_json, value);
-      }
-    }
-    i = config_json.find('"', std::max(end, copied));
-  }
-  return result.append(config_json.substr(copied));
+std::string saved_config(std::string_view config_json, Dtype dtype) {
+  using Text = std::optional<std::string>;
+  return edit_members(config_json, [&](std::string_view key, std::string_view start) -> Text {
+    const bool is_dtype = key == "\"dtype\"" || key == "\"torch_dtype\"";
+    if (is_dtype && start == "\"") return fmt::format("\"{}\"", torch_name(dtype));
+    const bool quantises = key == "\"quantization_config\"" || key == "\"compression_config\"";
+    return quantises ? Text("") : std::nullopt;
+  });
 }
 
 std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model::TensorSpec>& specs,
@@ -156,8 +148,7 @@ std::vector<std::vector<std::size_t>> split_into_shards(const std::vector<model:
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options) {
-  write_file_atomically(folder / "config.json",
-                        with_dtype(without_quantization(config_json), options.dtype));
+  write_file_atomically(folder / "config.json", saved_config(config_json, options.dtype));
   const auto shards = split_into_shards(specs, options);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     write_shard(folder / shard_name(i, shards.size()), specs, shards[i], values, options.dtype);

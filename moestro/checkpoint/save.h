@@ -31,17 +31,14 @@ struct SaveOptions {
 [[nodiscard]] std::vector<std::vector<std::size_t>> split_into_shards(
     const std::vector<model::TensorSpec>& specs, const SaveOptions& options);
 
-/// config.json whose `dtype` or `torch_dtype`, where it has one, names the dtype; every other byte
-/// as it is. transformers loads weights in that dtype, whatever the files hold.
-[[nodiscard]] std::string with_dtype(std::string_view config_json, Dtype dtype);
+/// What a checkpoint keeps of a config.json: `dtype` and `torch_dtype`, where it has them, name the
+/// dtype of the saved weights, in which transformers loads them; `quantization_config` and
+/// `compression_config` are gone, since the weights are plain. Every other byte as it is.
+[[nodiscard]] std::string saved_config(std::string_view config_json, Dtype dtype);
 
-/// config.json without `quantization_config` and `compression_config`: saved weights are plain, and
-/// transformers would take them for quantised ones. Every other byte as it is.
-[[nodiscard]] std::string without_quantization(std::string_view config_json);
-
-/// Writes config.json (of the text HfConfig::json, with_dtype, without_quantization) and the
-/// tensors into an existing folder: one model.safetensors, or shards
-/// model-00001-of-0000N.safetensors with model.safetensors.index.json. Errors: io.
+/// Writes config.json (saved_config of the text HfConfig::json) and the tensors into an existing
+/// folder: one model.safetensors, or shards model-00001-of-0000N.safetensors with
+/// model.safetensors.index.json. Errors: io.
 void write_hf_files(const std::filesystem::path& folder, std::string_view config_json,
                     const std::vector<model::TensorSpec>& specs, const TensorValues& values,
                     const SaveOptions& options);

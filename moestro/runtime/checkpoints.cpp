@@ -77,9 +77,8 @@ void check_position(const Progress& progress, std::int64_t windows, const std::s
 
 void check_model(const model::HfConfig& stored, const LoadedModel& model,
                  const std::string& where) {
-  // Checkpoints name the dtype of their own weights.
   const auto described = [](const model::HfConfig& config) {
-    return parse_json(checkpoint::with_dtype(config.json, checkpoint::Dtype::f32), config.source);
+    return parse_json(checkpoint::saved_config(config.json, checkpoint::Dtype::f32), config.source);
   };
   if (described(stored) != described(model.source)) {
     throw input_error(where,

@@ -68,36 +68,38 @@ TEST(SaveHfFolder, RoundsToBf16) {
   }
 }
 
-TEST(WithDtype, NamesTheDtypeAndChangesNothingElse) {
-  EXPECT_EQ(with_dtype(R"({ "torch_dtype" : "bfloat16", "limit": [0.0, Infinity] })", Dtype::f32),
+TEST(SavedConfig, NamesTheDtypeAndChangesNothingElse) {
+  EXPECT_EQ(saved_config(R"({ "torch_dtype" : "bfloat16", "limit": [0.0, Infinity] })", Dtype::f32),
             R"({ "torch_dtype" : "float32", "limit": [0.0, Infinity] })");
-  EXPECT_EQ(with_dtype(R"({"text_config": {"dtype": "float16"},"dtype":"float32"})", Dtype::bf16),
+  EXPECT_EQ(saved_config(R"({"text_config": {"dtype": "float16"},"dtype":"float32"})", Dtype::bf16),
             R"({"text_config": {"dtype": "bfloat16"},"dtype":"bfloat16"})");
   for (const char* same :
        {kTinyConfig, "", "{", "\"", R"({"dtype)", R"({"dtype": )", R"({"dtype": "float32"})",
         R"({"a": "dtype", "b": "\"dtype\": \"float16\"", "x_dtype": "float16"})",
         R"({"dtype": null, "router_dtype": "float16"})"}) {
-    EXPECT_EQ(with_dtype(same, Dtype::f32), same);
+    EXPECT_EQ(saved_config(same, Dtype::f32), same);
   }
 }
 
-TEST(WithoutQuantization, RemovesTheKeyAndChangesNothingElse) {
+TEST(SavedConfig, HasNoQuantizationAndChangesNothingElse) {
+  const auto saved = [](std::string_view json) { return saved_config(json, Dtype::f32); };
   const std::string value = R"({"quant_method": "fp8", "a": ["}", {"b": "\"{"}], "c": null})";
   const std::string member = "\"quantization_config\" : " + value;
-  EXPECT_EQ(without_quantization("{" + member + "}"), "{}");
-  EXPECT_EQ(without_quantization("{ \"a\": 1,\n  " + member + "\n}"), "{ \"a\": 1\n}");
-  EXPECT_EQ(without_quantization("{" + member + " , \"a\": Infinity}"), "{\"a\": Infinity}");
-  EXPECT_EQ(without_quantization("{\"a\": 1, " + member + ", \"b\": 2}"), "{\"a\": 1, \"b\": 2}");
-  EXPECT_EQ(without_quantization(R"({"t": {"a": 1 ,   "compression_config": {}},"b":1,"c":"x"})"),
+  EXPECT_EQ(saved("{" + member + "}"), "{}");
+  EXPECT_EQ(saved("{ \"a\": 1,\n  " + member + "\n}"), "{ \"a\": 1\n}");
+  EXPECT_EQ(saved("{" + member + " , \"a\": Infinity}"), "{\"a\": Infinity}");
+  EXPECT_EQ(saved("{\"a\": 1, " + member + ", \"b\": 2}"), "{\"a\": 1, \"b\": 2}");
+  EXPECT_EQ(saved(R"({"t": {"a": 1 ,   "compression_config": {}},"b":1,"c":"x"})"),
             R"({"t": {"a": 1 },"b":1,"c":"x"})");
-  EXPECT_EQ(without_quantization(R"({"quantization_config": null, "compression_config": 5})"),
-            "{}");
+  EXPECT_EQ(saved(R"({"quantization_config": null, "compression_config": 5})"), "{}");
+  EXPECT_EQ(saved(R"({"dtype": "float16", "quantization_config": {"dtype": "int8"}})"),
+            R"({"dtype": "float32"})");
   for (const char* same : {kTinyConfig, "", "{", "\"", R"("quantization_config": 1)",
                            R"({"a": "quantization_config", "b": "\"quantization_config\": 1"})"}) {
-    EXPECT_EQ(without_quantization(same), same);
+    EXPECT_EQ(saved(same), same);
   }
   for (std::size_t size = 0; size <= member.size() + 1; ++size) {  // cut anywhere: no crash
-    EXPECT_LE(without_quantization(("{" + member).substr(0, size)).size(), size);
+    EXPECT_LE(saved(("{" + member).substr(0, size)).size(), size);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 
 #include "moestro/checkpoint/safetensors.h"
@@ -189,6 +190,22 @@ TEST_F(Checkpoints, AWholeOneOfOtherDataIsAnErrorNotDamage) {
   EXPECT_THAT(refusal(), HasSubstr("expected the training text"));
   identity_ = same;
   EXPECT_EQ(refusal(), "no error");
+}
+
+TEST_F(Checkpoints, WhatSavingChangesInTheConfigMakesNoOtherModel) {
+  const std::string plain = model_.source.json;
+  for (const char* member :
+       {R"("quantization_config": {"quant_method": "fp8"})", R"("compression_config": {"a": [1]})",
+        R"("dtype": "bfloat16")", R"("torch_dtype": "float16")"}) {
+    model_.source.json = fmt::format("{{{}, {}", member, plain.substr(1));
+    static_cast<void>(save_checkpoint(root_.string(), identity_,
+                                      {.step = 6, .tokens_seen = 9, .position = {0, 9}}, model_,
+                                      optimizer_));
+    EXPECT_EQ(refusal(), "no error") << member;
+    EXPECT_EQ(log_, "");
+  }
+  model_.source.json = std::regex_replace(plain, std::regex("1e-6"), "1e-5");
+  EXPECT_THAT(refusal(), HasSubstr("the checkpoint is of another model"));
 }
 
 TEST_F(Checkpoints, ChangedSettingsAreNamedInOneNoteWithOldAndNewValues) {
