@@ -80,10 +80,11 @@ bool is_matrix(Role role) {
     case Role::dense_down:
     case Role::latent_in:
     case Role::latent_out:
-    case Role::mtp_projection:
       return true;
     default:
-      return false;  // the heads are counted on their own: tied ones are no tensor
+      // Counted on their own: heads, since tied ones are no tensor, and projections of prediction
+      // depths, which may be one tensor for all of them.
+      return false;
   }
 }
 
@@ -189,7 +190,8 @@ double head_flops(const ModelConfig& config) {
 
 /// A prediction depth: its blocks, its projection, and one more pass through the LM head.
 double prediction_flops(const ModelConfig& config, std::int64_t seq, const Sum& sum) {
-  double per_depth = head_flops(config);
+  const double projection = kFlopsPerWeight * 2.0 * real(config.hidden) * real(config.hidden);
+  double per_depth = projection + head_flops(config);
   for (const LayerConfig& block : config.mtp.blocks) {
     per_depth += attention_core(config, block, seq) + mixer_core(config, block);
   }

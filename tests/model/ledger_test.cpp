@@ -165,10 +165,21 @@ TEST(Ledger, LatentAttentionCountsItsValuesByTheirOwnDimension) {
 }
 
 TEST(Ledger, EveryPredictionDepthCosts) {
-  ModelConfig model = resolve_model("deepseek-v3").model;
-  const double one = term_of(make_ledger(model, 4096), "mtp");
+  // Those of Qwen3.5 share one projection, which each runs through.
+  for (const char* name : {"deepseek-v3", "qwen3.5-35b-a3b"}) {
+    ModelConfig model = resolve_model(name).model;
+    const double one = term_of(make_ledger(model, 4096), "mtp");
+    model.mtp.layers = 2;
+    EXPECT_NEAR(term_of(make_ledger(model, 4096), "mtp") / one, 2.0, 1e-12) << name;
+  }
+}
+
+TEST(Ledger, SharedProjectionsOfPredictionDepthsAreParametersOnce) {
+  ModelConfig model = resolve_model("qwen3.5-35b-a3b").model;
+  const std::int64_t one = make_ledger(model, 4096).params.mtp;
   model.mtp.layers = 2;
-  EXPECT_NEAR(term_of(make_ledger(model, 4096), "mtp") / one, 2.0, 1e-12);
+  const std::int64_t shared = 2 * 2048 * 2048 + 3 * 2048;  // with three norms
+  EXPECT_EQ(make_ledger(model, 4096).params.mtp - one, one - shared);
 }
 
 TEST(Ledger, DeltaNetsCountTheirRecurrenceAndConvolution) {
