@@ -5,9 +5,10 @@
 //   HfConfig config = resolve_model("deepseek-v3");        // built-in name, file or folder
 //   config.model.layers.size()  ->  61
 //
-// A missing key takes a default silently only where the family's published files leave it out, too;
-// one that the class of transformers would fill in is taken from there with a warning (an error
-// with `strict`); any other missing key is an error.
+// A missing key that the class of transformers would fill in takes the value it has there: with a
+// warning (an error with `strict`), or in verbose mode alone where absence is usual, because the
+// family's published files leave the key out, too, or because the value moves no number (a
+// balancing loss, which a run decides for itself). Any other missing key is an error.
 
 #include <filesystem>
 #include <string>

@@ -92,6 +92,7 @@ void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
   RopeRule rule;
   rule.head_dim = mla.qk_rope_head_dim;
   rule.interleaved = config.flag_or({"rope_interleave"}, true);
+  rule.published_keys = {"rope_scaling", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
   model.rope = read_rope(config, rule);
   mla.scale = 1.0 / std::sqrt(static_cast<double>(query_dim));
   if (model.rope.kind == RopeKind::yarn && model.rope.mscale_all_dim) {
@@ -169,6 +170,11 @@ ModelConfig read_deepseek_v2(const ConfigObject& config) {
       config.real_or_class({"routed_scaling_factor"}, 1.0, kScaleBounds);
   read_widths(config, model, 2);
   const bool has_bias = config.flag_or({"mlp_bias"}, false);  // a key of transformers v5
+  if (has_bias && model.moe.shared_width == 0) {
+    throw config.error("n_shared_experts",
+                       "expected at least 1 beside mlp_bias = true, got 0; transformers would keep "
+                       "a bias of the absent expert: correct one of the two");
+  }
   model.dense_bias = has_bias;
   model.moe.shared_bias = has_bias;
   return model;

@@ -100,8 +100,6 @@ ModelConfig read_olmoe(const ConfigObject& config) {
   model.norm_epsilon =
       config.real_or({"rms_norm_eps"}, 1e-5, kEpsilonBounds);  // published file: missing
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
-  if (!config.mentions({"pad_token_id"}))
-    model.padding_token = 1;  // class default, unlike other families
   return model;
 }
 
@@ -126,12 +124,15 @@ ModelConfig read_granitemoe(const ConfigObject& config) {
 ModelConfig read_phimoe(const ConfigObject& config) {
   ModelConfig model = read_routed(config, Family::phimoe);
   require_silu(config);
+  if (!config.mentions({"sliding_window"})) config.note_class_default("sliding_window", "null");
   apply_optional_window(config, model.layers);
   AttentionRule rule;
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
   model.rope =
-      read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
+      read_rope(config, {.head_dim = model.attention.head_dim,
+                         .default_theta = 1000000.0,
+                         .published_keys = {"rope_scaling", "short_mscale", "long_mscale"}});
   model.norm = NormKind::layer_norm;
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.head_bias = config.flag_or_class({"lm_head_bias"}, false);
@@ -161,8 +162,11 @@ ModelConfig read_gpt_oss(const ConfigObject& config) {
   const bool has_rope =
       config.find({"rope_parameters"}) != nullptr || config.find({"rope_scaling"}) != nullptr;
   const std::int64_t head_dim = model.attention.head_dim;
-  model.rope = has_rope ? read_rope(config, {.head_dim = head_dim, .default_theta = 150000.0})
-                        : default_gpt_oss_rope(config, head_dim);
+  model.rope = has_rope
+                   ? read_rope(config, {.head_dim = head_dim,
+                                        .default_theta = 150000.0,
+                                        .published_keys = {"beta_fast", "beta_slow", "truncate"}})
+                   : default_gpt_oss_rope(config, head_dim);
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router.score = ScoreKind::softmax_of_chosen;
   expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);

@@ -10,7 +10,7 @@ inline constexpr const char* kNested = R"({
   "model_type": "qwen3_5_moe",
   "tie_word_embeddings": false,
   "text_config": {
-    "attention_bias": false, "head_dim": 8, "hidden_size": 8,
+    "attention_bias": false, "head_dim": 8, "hidden_size": 8, "initializer_range": 0.02,
     "layer_types": ["linear_attention", "full_attention"],
     "linear_conv_kernel_dim": 2, "linear_key_head_dim": 4, "linear_num_key_heads": 1,
     "linear_num_value_heads": 2, "linear_value_head_dim": 4, "max_position_embeddings": 64,

@@ -18,6 +18,7 @@ inline constexpr const char* kTinyConfig = R"({
   "model_type": "mixtral",
   "hidden_act": "silu",
   "hidden_size": 8,
+  "initializer_range": 0.02,
   "intermediate_size": 6,
   "max_position_embeddings": 64,
   "num_attention_heads": 2,

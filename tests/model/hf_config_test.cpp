@@ -184,6 +184,37 @@ TEST(HfConfig, TiedEmbeddingsAreReadWhereTheFamilyKeepsThem) {
   EXPECT_TRUE(parse_model(qwen).tied_embeddings);
 }
 
+TEST(HfConfig, PaddingIsWhatTheEmbeddingOfTransformersLeavesUntrained) {
+  const auto padding = [](Json json, const char* value) {
+    Json& text = json.contains("text_config") ? json["text_config"] : json;
+    text.erase("pad_token_id");
+    if (value != nullptr) text["pad_token_id"] = Json::parse(value);
+    return parse_model(json).padding_token;
+  };
+  for (const std::string& name : built_in_models()) {
+    SCOPED_TRACE(name);
+    const Json json = model_json(name);
+    const ModelConfig model = resolve_model(name).model;
+    const bool has_padding = model.family != Family::nemotron_h;
+    using Token = std::optional<std::int64_t>;
+    EXPECT_EQ(padding(json, "3"), has_padding ? Token(3) : Token());
+    EXPECT_EQ(padding(json, "0"), has_padding ? Token(0) : Token());
+    EXPECT_EQ(padding(json, "-1"), has_padding ? Token(model.vocab - 1) : Token());
+    EXPECT_EQ(padding(json, "null"), Token());
+    EXPECT_EQ(padding(json, nullptr), model.family == Family::olmoe ? Token(1) : Token());
+  }
+}
+
+TEST(HfConfig, PaddingOfANestedFileIsThatOfTheTextModel) {
+  for (const char* name : {"llama-4-scout-17b-16e", "qwen3.5-35b-a3b"}) {
+    Json json = model_json(name);
+    json["pad_token_id"] = 5;
+    EXPECT_FALSE(parse_model(json).padding_token) << name;
+    json["text_config"]["pad_token_id"] = 3;
+    EXPECT_EQ(parse_model(json).padding_token, 3) << name;
+  }
+}
+
 TEST(HfConfig, GroupsNeedTheGroupLimitedMethod) {
   EXPECT_EQ(resolve_model("deepseek-v2-lite").model.moe.router.groups, 1);
   const RouterConfig v2 = resolve_model("deepseek-v2-236b").model.moe.router;

@@ -89,6 +89,7 @@ constexpr Change kFixed[] = {
     {"deepseek-v3", "moe_layer_freq", "2", "transformers takes it for 1"},
     {"deepseek-v3", "num_key_value_heads", "8", "num_key_value_heads = 8: latent attention has as"},
     {"tiny", "pad_token_id", "256", "pad_token_id = 256: vocab_size is 256"},
+    {"tiny", "pad_token_id", "-1", "pad_token_id = -1: transformers takes it for the last token"},
     {"tiny", "use_qk_norm", "false", "use_qk_norm = false: this family always has q/k norms"},
     {"gpt-oss-20b", "initial_context_length", "8192",
      "initial_context_length = 8192: original_max_position_embeddings = 4096 counts"},

@@ -18,7 +18,8 @@ inline RunConfig tiny_run(const std::filesystem::path& folder) {
     "num_experts": 4, "num_experts_per_tok": 2, "mlp_only_layers": [], "attention_bias": false,
     "rms_norm_eps": 1e-6, "norm_topk_prob": true, "decoder_sparse_step": 1,
     "rope_theta": 10000.0, "hidden_act": "silu", "max_position_embeddings": 64,
-    "tie_word_embeddings": false, "use_sliding_window": false})";
+    "tie_word_embeddings": false, "use_sliding_window": false,
+    "initializer_range": 0.02})";
   std::ofstream text(folder / "text.txt");
   for (int i = 0; i < 200; ++i) text << "the quick brown fox " << i % 7 << " jumps over the dog\n";
   text.close();

@@ -9,7 +9,7 @@
 namespace moestro::model::internal {
 namespace {
 
-/// A token id, or the first of a list of them.
+/// A token id, or the first of a list of them; -1, where it stands.
 std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::string_view key) {
   const Json* value = config.find({key});
   if (value == nullptr) return std::nullopt;
@@ -20,8 +20,46 @@ std::optional<std::int64_t> read_token_id(const ConfigObject& config, std::strin
     throw config.error(key, "expected a token id or a list of them, got {}; correct the value",
                        config.shown(*value));
   }
-  const auto id = value->get<std::int64_t>();
-  return id < 0 ? std::nullopt : std::optional(id);  // -1 means none in old files
+  return value->get<std::int64_t>();
+}
+
+/// What absence means; published files of most families leave the key out.
+std::optional<std::int64_t> absent_padding_token(const ConfigObject& config, Family family) {
+  constexpr std::string_view kKey = "pad_token_id";
+  switch (family) {
+    case Family::olmoe:
+      config.note_class_default(kKey, "1");
+      return 1;
+    case Family::granitemoe:
+    case Family::gpt_oss:
+      config.note_class_default(kKey, "null");
+      return std::nullopt;
+    default:
+      config.note_usual_default(kKey, "null");
+      return std::nullopt;
+  }
+}
+
+/// The token whose row transformers gives no gradient, whatever else a file means by it.
+std::optional<std::int64_t> read_padding_token(const ConfigObject& config,
+                                               const ModelConfig& model) {
+  constexpr std::string_view kKey = "pad_token_id";
+  const std::optional<std::int64_t> id = read_token_id(config, kKey);
+  if (model.family == Family::nemotron_h) return std::nullopt;  // its embedding knows none
+  if (!config.mentions({kKey})) return absent_padding_token(config, model.family);
+  if (id && *id >= model.vocab) {
+    config.note_doubt(kKey, *config.find({kKey}), fmt::format("vocab_size is {}", model.vocab));
+  }
+  if (id != -1) return id;
+  config.note_doubt(kKey, *config.find({kKey}), "transformers takes it for the last token");
+  return model.vocab - 1;
+}
+
+double read_initializer_range(const ConfigObject& config, Family family) {
+  constexpr std::string_view kKey = "initializer_range";
+  constexpr double kClassDefault = 0.02;  // of all families
+  return family == Family::llama4 ? config.real_or({kKey}, kClassDefault, kDeviationBounds)
+                                  : config.real_or_class({kKey}, kClassDefault, kDeviationBounds);
 }
 
 /// max_position_embeddings of the classes of transformers; of DeepSeek's own for its V1.
@@ -58,15 +96,10 @@ ModelConfig read_base(const ConfigObject& config, Family family) {
   model.vocab = config.size({"vocab_size"}, kVocabRange);
   model.max_positions =
       config.size_or_class({"max_position_embeddings"}, class_positions(family), kPositionRange);
-  model.initializer_range =
-      config.real_or({"initializer_range"}, model.initializer_range, kDeviationBounds);
-  model.bos_token = read_token_id(config, "bos_token_id");
-  model.eos_token = read_token_id(config, "eos_token_id");
-  model.padding_token = read_token_id(config, "pad_token_id");
-  if (model.padding_token.value_or(0) >= model.vocab) {
-    config.note_doubt("pad_token_id", *config.find({"pad_token_id"}),
-                      fmt::format("vocab_size is {}", model.vocab));
-  }
+  model.initializer_range = read_initializer_range(config, family);
+  static_cast<void>(read_token_id(config, "bos_token_id"));  // must be possible
+  static_cast<void>(read_token_id(config, "eos_token_id"));
+  model.padding_token = read_padding_token(config, model);
   if (config.find({"is_causal"}) != nullptr && !config.flag({"is_causal"})) {
     throw config.error("is_causal", "expected true, got false; only causal models are supported");
   }

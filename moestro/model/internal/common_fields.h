@@ -11,7 +11,7 @@
 
 namespace moestro::model::internal {
 
-/// Starts a model: hidden size, vocabulary, positions, token ids, initialisation; no layers yet.
+/// Starts a model: hidden size, vocabulary, positions, padding, initialisation; no layers yet.
 /// Whether embeddings are tied is left to the caller: nested files say it in two places.
 [[nodiscard]] ModelConfig read_base(const ConfigObject& config, Family family);
 
@@ -40,6 +40,9 @@ struct RopeRule {
   std::optional<double> default_partial =
       std::nullopt;  // partial_rotary_factor is honoured, with this default
   bool interleaved = false;
+  // What all published files of the family say, so that absence is worth a warning: rope_scaling
+  // itself, and keys in it.
+  std::vector<std::string_view> published_keys = {};
 };
 [[nodiscard]] Rope read_rope(const ConfigObject& config, const RopeRule& rule);
 

@@ -1,5 +1,6 @@
 // Rotary embeddings: rope_theta + rope_scaling (transformers v4) or rope_parameters (v5).
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -66,8 +67,19 @@ double read_theta(const ConfigObject& config, const std::optional<ConfigObject>&
   return inner ? *inner : config.real({kKey}, kThetaBounds);
 }
 
+/// Without a type nothing is scaled, whatever else the object says.
+void note_missing_type(const ConfigObject& scaling) {
+  if (scaling.mentions({"rope_type", "type"})) return;
+  for (const auto& [key, value] : scaling.json().items()) {
+    const bool goes_unscaled = key == "rope_theta" || key == "partial_rotary_factor" ||
+                               key.starts_with("mrope_") || value.is_null();
+    if (!goes_unscaled) return scaling.note_class_default("rope_type", "default");
+  }
+}
+
 RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
   if (!scaling) return RopeKind::plain;
+  note_missing_type(*scaling);
   const std::string type = scaling->text_or({"rope_type", "type"}, "default");
   if (type == "default") return RopeKind::plain;
   if (type == "linear") return RopeKind::linear;
@@ -167,6 +179,29 @@ std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<Con
   return dim;
 }
 
+/// Absent keys of the scaling that was read.
+void note_published_keys(const ConfigObject& config, const std::optional<ConfigObject>& scaling,
+                         const Rope& rope, const RopeRule& rule) {
+  const auto note = [&](std::string_view key, std::string_view value) {
+    const bool is_published = std::find(rule.published_keys.begin(), rule.published_keys.end(),
+                                        key) != rule.published_keys.end();
+    const ConfigObject& object = scaling ? *scaling : config;
+    if (is_published && !object.mentions({key})) object.note_class_default(key, value);
+  };
+  if (!scaling && !config.mentions({"rope_parameters"})) note("rope_scaling", "null");
+  if (rope.kind == RopeKind::yarn) {
+    note("beta_fast", exact(rope.beta_fast));
+    note("beta_slow", exact(rope.beta_slow));
+    note("truncate", rope.truncate ? "true" : "false");
+    note("mscale", "null");
+    note("mscale_all_dim", "null");
+  }
+  if (rope.kind == RopeKind::longrope) {
+    note("short_mscale", "null");
+    note("long_mscale", "null");
+  }
+}
+
 }  // namespace
 
 Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
@@ -184,6 +219,7 @@ Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
   if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
   if (rope.kind == RopeKind::longrope) read_longrope(*scaling, rope);
+  note_published_keys(config, scaling, rope, rule);
   return rope;
 }
 
