@@ -61,6 +61,25 @@ void require_shape(const std::string& file, const TensorInfo& tensor,
 
 }  // namespace
 
+std::optional<TensorLocation> locate(const model::ModelConfig& config,
+                                     const model::TensorSpec& spec, const HasTensor& has) {
+  if (has(spec.name)) return TensorLocation{spec.name, spec.shape, 0};
+  for (const model::AlternativeLocation& place : model::alternative_locations(config, spec)) {
+    if (has(place.name)) return TensorLocation{place.name, place.shape, place.first_element};
+  }
+  return std::nullopt;
+}
+
+std::vector<model::TensorSpec> stored_pieces(const model::ModelConfig& config,
+                                             const model::TensorSpec& spec, const HasTensor& has) {
+  if (locate(config, spec, has)) return {spec};
+  std::vector<model::TensorSpec> pieces = model::expert_pieces(config, spec);
+  const bool has_any = std::any_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
+    return locate(config, piece, has).has_value();
+  });
+  return has_any ? pieces : std::vector{spec};
+}
+
 HfFolder::HfFolder(const fs::path& path) : path_(path) {
   if (is_there(path / kSingleFile)) {
     add_file(path / kSingleFile);
@@ -130,10 +149,7 @@ bool HfFolder::has(std::string_view name) const {
 const SafetensorsFile& HfFolder::file_of(std::string_view name) const {
   const auto found = index_.find(std::string(name));
   if (found != index_.end()) return files_[found->second];
-  const std::string near = nearest(name, names());
-  throw input_error(path_.string(), "expected a tensor \"{}\", but there is none{}",
-                    printable(name),
-                    near.empty() ? "" : fmt::format("; the nearest is \"{}\"", printable(near)));
+  throw missing_tensor(path_, name, names());
 }
 
 const TensorInfo& HfFolder::info(std::string_view name) const {
@@ -146,22 +162,13 @@ void HfFolder::read_floats(std::string_view name, std::span<float> out, std::int
 
 std::optional<TensorLocation> HfFolder::locate(const model::ModelConfig& config,
                                                const model::TensorSpec& spec) const {
-  if (has(spec.name)) return TensorLocation{spec.name, spec.shape, 0};
-  for (const model::AlternativeLocation& place : model::alternative_locations(config, spec)) {
-    if (has(place.name)) return TensorLocation{place.name, place.shape, place.first_element};
-  }
-  return std::nullopt;
+  return checkpoint::locate(config, spec, [&](const std::string& name) { return has(name); });
 }
 
 std::vector<model::TensorSpec> HfFolder::stored_pieces(const model::ModelConfig& config,
                                                        const model::TensorSpec& spec) const {
-  if (locate(config, spec)) return {spec};
-  std::vector<model::TensorSpec> pieces = model::expert_pieces(config, spec);
-  const bool has_any = std::any_of(pieces.begin(), pieces.end(), [&](const auto& piece) {
-    return locate(config, piece).has_value();
-  });
-  if (!has_any) return {spec};
-  return pieces;
+  return checkpoint::stored_pieces(config, spec,
+                                   [&](const std::string& name) { return has(name); });
 }
 
 void HfFolder::read(const model::ModelConfig& config, const model::TensorSpec& spec,
@@ -182,13 +189,20 @@ void HfFolder::read(const model::ModelConfig& config, const model::TensorSpec& s
   Unusable unusable = find_unusable(out);
   unusable.first += place->first_element;
   require_usable(unusable, kLowest, file.path().string(), place->name, kOtherWeights);
-  const bool may_have_twin = config.tied_embeddings && spec.role == model::Role::embedding;
-  if (may_have_twin && has(kTiedHeadName) && !has_equal_values(*this, place->name, kTiedHeadName)) {
-    throw input_error(fmt::format("{} tensor \"{}\"", path_.string(), kTiedHeadName),
+  if (spec.role != model::Role::embedding) return;
+  const std::string twin = tied_head(*this, config);
+  if (!twin.empty() && !has_equal_values(*this, place->name, twin)) {
+    throw input_error(fmt::format("{} tensor \"{}\"", path_.string(), twin),
                       "expected the values of \"{}\", since config.json ties them, got others; set "
                       "tie_word_embeddings to false or remove the tensor",
                       place->name);
   }
+}
+
+std::string tied_head(const HfFolder& folder, const model::ModelConfig& config) {
+  if (!config.tied_embeddings) return "";
+  const auto place = folder.locate(config, model::head_tensor(config));
+  return place ? place->name : "";
 }
 
 void require_plain_weights(const HfFolder& folder, std::string_view place,

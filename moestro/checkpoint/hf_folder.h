@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <span>
@@ -27,6 +28,20 @@ struct TensorLocation {
   std::vector<std::int64_t> shape;  // its whole shape, as expected
   std::int64_t first_element = 0;
 };
+
+/// Whether there is a tensor of that name.
+using HasTensor = std::function<bool(const std::string& name)>;
+
+/// Where a tensor of the model is among those that `has` knows: under its own name, or inside a
+/// stacked one as model::alternative_locations says; nullopt if nowhere.
+[[nodiscard]] std::optional<TensorLocation> locate(const model::ModelConfig& config,
+                                                   const model::TensorSpec& spec,
+                                                   const HasTensor& has);
+/// The tensors of the model that hold `spec` together: itself, or the matrices of single experts
+/// (model::expert_pieces) where `has` knows some of those and no stacked tensor.
+[[nodiscard]] std::vector<model::TensorSpec> stored_pieces(const model::ModelConfig& config,
+                                                           const model::TensorSpec& spec,
+                                                           const HasTensor& has);
 
 class HfFolder {
  public:
@@ -48,12 +63,9 @@ class HfFolder {
   /// Converts elements of a tensor. Errors: as info and SafetensorsFile::read_floats.
   void read_floats(std::string_view name, std::span<float> out, std::int64_t first = 0) const;
 
-  /// Where the folder holds a tensor: under its own name, or inside a stacked one as
-  /// model::alternative_locations says; nullopt if nowhere.
+  /// Where the folder holds a tensor, and in which pieces: as the functions above.
   [[nodiscard]] std::optional<TensorLocation> locate(const model::ModelConfig& config,
                                                      const model::TensorSpec& spec) const;
-  /// The tensors of the model that hold `spec` together: itself, or the matrices of single experts
-  /// (model::expert_pieces) where the folder has some of those and no stacked tensor.
   [[nodiscard]] std::vector<model::TensorSpec> stored_pieces(const model::ModelConfig& config,
                                                              const model::TensorSpec& spec) const;
   /// Reads a tensor of the model as float, in the layout of `spec`. Reading the embedding of a
@@ -79,8 +91,8 @@ class HfFolder {
 void require_plain_weights(const HfFolder& folder, std::string_view place,
                            std::string_view quantization);
 
-/// The name under which a head is stored if tied embeddings are stored twice.
-inline constexpr const char* kTiedHeadName = "lm_head.weight";
+/// The name of a head that is stored beside embeddings which config.json ties; empty if none is.
+[[nodiscard]] std::string tied_head(const HfFolder& folder, const model::ModelConfig& config);
 
 /// Whether two tensors of a folder hold the same values. Errors: as HfFolder::info.
 [[nodiscard]] bool has_equal_values(const HfFolder& folder, std::string_view a, std::string_view b);

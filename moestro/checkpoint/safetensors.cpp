@@ -237,10 +237,15 @@ const TensorInfo* SafetensorsFile::find(std::string_view name) const {
 
 const TensorInfo& SafetensorsFile::info(std::string_view name) const {
   if (const TensorInfo* tensor = find(name)) return *tensor;
-  const std::string near = nearest(name, names());
-  throw input_error(path_.string(), "expected a tensor \"{}\", but there is none{}",
-                    printable(name),
-                    near.empty() ? "" : fmt::format("; the nearest is \"{}\"", printable(near)));
+  throw missing_tensor(path_, name, names());
+}
+
+Error missing_tensor(const std::filesystem::path& where, std::string_view name,
+                     const std::vector<std::string>& names) {
+  const std::string near = nearest(name, names);
+  return input_error(where.string(), "expected a tensor \"{}\", but there is none{}",
+                     printable(name),
+                     near.empty() ? "" : fmt::format("; the nearest is \"{}\"", printable(near)));
 }
 
 std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {

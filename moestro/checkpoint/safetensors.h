@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "moestro/checkpoint/dtype.h"
+#include "moestro/core/error.h"
 #include "moestro/core/file.h"
 
 namespace moestro::checkpoint {
@@ -55,6 +56,10 @@ struct SafetensorsHeader {
 /// Errors: input, naming `file` and the tensor. Cost: O(header), whatever the header claims.
 [[nodiscard]] SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes,
                                                   std::string_view file);
+
+/// The error for a tensor that is not among `names`: it names the nearest.
+[[nodiscard]] Error missing_tensor(const std::filesystem::path& where, std::string_view name,
+                                   const std::vector<std::string>& names);
 
 /// A mapped file.
 class SafetensorsFile {

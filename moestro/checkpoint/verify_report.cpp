@@ -87,13 +87,14 @@ void classify_rest(const HfFolder& folder, const model::ModelConfig& config,
                    const std::set<std::string>& used, VerifyReport& report) {
   const std::vector<std::string> names = folder.names();
   const std::vector<std::string> mtp = mtp_prefixes(names);
+  const std::string twin = tied_head(folder, config);
   const auto is_mtp = [&](const std::string& name) {
     return std::any_of(mtp.begin(), mtp.end(),
                        [&](const std::string& prefix) { return name.starts_with(prefix); });
   };
   for (const std::string& name : names) {
     if (used.contains(name)) continue;
-    if (name.ends_with(kRotaryBuffer) || (config.tied_embeddings && name == kTiedHeadName)) {
+    if (name.ends_with(kRotaryBuffer) || name == twin) {
       report.ignored.push_back(name);
     } else if (config.mtp.layers == 0 && is_mtp(name)) {
       report.extra_mtp.push_back(name);
@@ -109,11 +110,12 @@ void classify_rest(const HfFolder& folder, const model::ModelConfig& config,
 void verify_twin(const HfFolder& folder, const model::ModelConfig& config,
                  const model::TensorSpec& embedding, VerifyReport& report) {
   const auto place = folder.locate(config, embedding);
-  if (!config.tied_embeddings || !place || !folder.has(kTiedHeadName)) return;
+  const std::string twin = tied_head(folder, config);
+  if (!place || twin.empty()) return;
   const bool is_readable = converts_to_float(folder.info(place->name).dtype) &&
-                           converts_to_float(folder.info(kTiedHeadName).dtype);
-  if (!is_readable || !has_equal_values(folder, place->name, kTiedHeadName)) {
-    report.differing_twins.emplace_back(kTiedHeadName);
+                           converts_to_float(folder.info(twin).dtype);
+  if (!is_readable || !has_equal_values(folder, place->name, twin)) {
+    report.differing_twins.push_back(twin);
   }
 }
 

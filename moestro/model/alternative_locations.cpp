@@ -60,10 +60,10 @@ std::vector<std::string> plain_renames(const ModelConfig& config, const std::str
       add(renamed(name, "backbone.", "model."));
       break;
     case Family::qwen3_5_moe:
-      add(renamed(name, "model.language_model.", "model."));
+      if (config.is_nested) add(renamed(name, "model.language_model.", "model."));
       break;
     case Family::llama4:
-      add(renamed(name, "language_model.", ""));
+      if (config.is_nested) add(renamed(name, "language_model.", ""));
       break;
     default:
       break;

@@ -82,12 +82,6 @@ bool read_tying(const ConfigObject& root, const ConfigObject& text, Family famil
                                   : giver.flag_or_class({kKey}, false);
 }
 
-/// Multi-modal files nest the text model; its tensors have another prefix.
-void apply_nesting(ModelConfig& model) {
-  if (model.family == Family::qwen3_5_moe) model.tensor_prefix = "model.language_model.";
-  if (model.family == Family::llama4) model.tensor_prefix = "language_model.model.";
-}
-
 /// Classes without the head of a language model, or with another one.
 void check_head(const ConfigObject& root, std::string_view architecture) {
   if (architecture.ends_with("LMHeadModel")) return;
@@ -217,7 +211,7 @@ void read_model(HfConfig& config, bool strict) {
   config.model.model_type = outer.model_type;
   config.model.architecture = read_architecture(root, outer);
   config.model.tied_embeddings = read_tying(root, text, config.model.family);
-  if (nested) apply_nesting(config.model);
+  config.model.is_nested = nested.has_value();
   internal::check_model(text, config.model);
   config.left_out = other_parts(root);
   config.quantization = read_quantization(root);

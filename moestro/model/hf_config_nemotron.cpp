@@ -214,7 +214,6 @@ bool uses(const ModelConfig& model, Kind kind) {
 
 ModelConfig read_nemotron_h(const ConfigObject& config) {
   ModelConfig model = read_base(config, Family::nemotron_h);
-  model.tensor_prefix = "backbone.";
   model.layers = read_layers(config);
   read_prediction(config, model);
   model.rope.kind = RopeKind::none;

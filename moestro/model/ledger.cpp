@@ -34,8 +34,6 @@ bool is_routed(Role role) {
     case Role::expert_gate:
     case Role::expert_up:
     case Role::expert_down:
-    case Role::expert_up_bias:
-    case Role::expert_down_bias:
     case Role::expert_gate_up:
     case Role::expert_down_stacked:
     case Role::expert_gate_up_bias:

@@ -64,34 +64,4 @@ const char* to_string(FfnKind kind) {
   return "?";
 }
 
-const char* to_string(Activation activation) {
-  switch (activation) {
-    case Activation::swiglu:
-      return "swiglu";
-    case Activation::clamped_swiglu:
-      return "clamped_swiglu";
-    case Activation::relu2:
-      return "relu2";
-    case Activation::gelu:
-      return "gelu";
-  }
-  return "?";
-}
-
-const char* to_string(ScoreKind kind) {
-  switch (kind) {
-    case ScoreKind::softmax:
-      return "softmax";
-    case ScoreKind::sigmoid:
-      return "sigmoid";
-    case ScoreKind::softmax_of_chosen:
-      return "softmax_of_chosen";
-    case ScoreKind::sigmoid_input:
-      return "sigmoid_input";
-    case ScoreKind::sparsemixer:
-      return "sparsemixer";
-  }
-  return "?";
-}
-
 }  // namespace moestro::model

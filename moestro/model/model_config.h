@@ -66,6 +66,8 @@ struct Rope {
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   std::vector<double> short_factor, long_factor;         // longrope
   std::optional<double> short_mscale, long_mscale;       // longrope (Phi)
+
+  bool operator==(const Rope&) const = default;
 };
 
 /// Grouped-query (or multi-head: kv_heads == heads) softmax attention.
@@ -82,6 +84,8 @@ struct AttentionConfig {
   std::optional<double> clip_qkv;  // clamp q, k, v to [-c, c] after the q/k norm (OLMoE)
   std::optional<std::int64_t> temperature_floor;  // Llama 4 query scaling on NoPE layers
   double temperature_scale = 0.1;
+
+  bool operator==(const AttentionConfig&) const = default;
 };
 
 /// Multi-head latent attention. q_lora_rank 0: queries are projected directly.
@@ -94,6 +98,8 @@ struct MlaConfig {
   std::int64_t v_head_dim = 0;
   bool has_bias = false;  // on q_a_proj (if present), kv_a_proj_with_mqa and o_proj only
   double scale = 0.0;     // (nope + rope)^-1/2, times m(mscale_all_dim)^2 under yarn
+
+  bool operator==(const MlaConfig&) const = default;
 };
 
 struct Mamba2Config {
@@ -106,6 +112,8 @@ struct Mamba2Config {
   bool conv_bias = false;
   bool proj_bias = false;  // in_proj and out_proj
   double time_step_min = 0.0;
+
+  bool operator==(const Mamba2Config&) const = default;
 };
 
 struct GatedDeltaNetConfig {
@@ -114,6 +122,8 @@ struct GatedDeltaNetConfig {
   std::int64_t value_heads = 0;
   std::int64_t value_head_dim = 0;
   std::int64_t conv_kernel = 0;
+
+  bool operator==(const GatedDeltaNetConfig&) const = default;
 };
 
 /// How router logits become scores.
@@ -141,6 +151,8 @@ struct RouterConfig {
   GroupScore group_score = GroupScore::sum_of_two_best;
   double aux_loss_coefficient = 0.0;  // as the config states it; a run decides for itself
   double sparsemixer_epsilon = 0.01;
+
+  bool operator==(const RouterConfig&) const = default;
 };
 
 struct MoeConfig {
@@ -152,6 +164,8 @@ struct MoeConfig {
   bool shared_bias = false;       // biases in the shared expert (mlp_bias)
   bool latent_bias = false;       // biases in the latent projections (Nemotron mlp_bias)
   std::int64_t latent_width = 0;  // routed experts run in a projected space (Nemotron); 0: none
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 /// One layer (or block) of the decoder.
@@ -161,6 +175,8 @@ struct LayerConfig {
   std::int64_t window = 0;  // sliding window: 0 <= i - j < window; 0: none
   std::int64_t chunk = 0;   // chunked attention: floor(i/chunk) == floor(j/chunk); 0: none
   bool has_rope = true;     // false: no position embedding on this layer
+
+  bool operator==(const LayerConfig&) const = default;
 };
 
 /// Multi-token prediction: extra layers that the checkpoint holds beside the model.
@@ -168,6 +184,8 @@ struct MtpConfig {
   std::int64_t layers = 0;          // prediction depths
   std::vector<LayerConfig> blocks;  // decoder layers of one depth (one; two blocks in Nemotron-H)
   bool has_own_embedding = false;   // the checkpoint stores a copy of embedding and head (DeepSeek)
+
+  bool operator==(const MtpConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -198,17 +216,16 @@ struct ModelConfig {
   double residual_multiplier = 1.0;
   double logits_divisor = 1.0;
   double initializer_range = 0.02;
-  std::string tensor_prefix = "model.";  // what precedes "layers.N." in tensor names
+  bool is_nested = false;  // the language model of a multi-modal one: its tensors have other names
   MtpConfig mtp;
-  std::optional<std::int64_t> bos_token, eos_token;
   std::optional<std::int64_t> padding_token;  // its embedding row is not trained by look-ups
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 /// The names of the enumerators, as they are spelled above.
 [[nodiscard]] const char* to_string(Family family);
 [[nodiscard]] const char* to_string(MixerKind kind);
 [[nodiscard]] const char* to_string(FfnKind kind);
-[[nodiscard]] const char* to_string(Activation activation);
-[[nodiscard]] const char* to_string(ScoreKind kind);
 
 }  // namespace moestro::model

@@ -25,10 +25,11 @@ Names names_of(const ModelConfig& config) {
     case Family::qwen3_5_moe:
       names.shared = "shared_expert.";
       names.splits_delta_net = true;
-      // Text-only files keep the experts apart.
-      names.stacks_experts = config.tensor_prefix == "model.language_model.";
+      if (config.is_nested) names.decoder = "model.language_model.";
+      names.stacks_experts = config.is_nested;  // text-only files keep them apart
       break;
     case Family::nemotron_h:
+      names.decoder = "backbone.";
       names.input_norm = "norm";
       names.attention = "mixer.";
       names.ffn = "mixer.";
@@ -40,6 +41,8 @@ Names names_of(const ModelConfig& config) {
       names.stacked_down_layout = Layout::in_out;
       break;
     case Family::llama4:
+      if (config.is_nested) names.decoder = "language_model.model.";
+      if (config.is_nested) names.head = "language_model.";
       names.ffn = "feed_forward.";
       names.router = "router";
       names.shared = "shared_expert.";
@@ -113,7 +116,7 @@ void add_layer_prediction(const ModelConfig& config, const Names& names, TensorL
   const std::int64_t h = config.hidden;
   for (std::int64_t depth = 0; depth < config.mtp.layers; ++depth) {
     const int layer = static_cast<int>(config.layers.size()) + static_cast<int>(depth);
-    list.begin(layer, fmt::format("{}layers.{}.", config.tensor_prefix, layer));
+    list.begin(layer, fmt::format("{}layers.{}.", names.decoder, layer));
     list.add("enorm.weight", {h}, Role::mtp_embedding_norm, Component::mtp);
     list.add("hnorm.weight", {h}, Role::mtp_hidden_norm, Component::mtp);
     list.add("eh_proj.weight", {h, 2 * h}, Role::mtp_projection, Component::mtp);
@@ -175,16 +178,14 @@ void add_prediction(const ModelConfig& config, const Names& names, TensorList& l
   }
 }
 
-/// Where the head lives: beside the decoder, inside the text model in Llama 4's nested files.
-std::string head_prefix(const ModelConfig& config) {
-  return config.tensor_prefix == "language_model.model." ? "language_model." : "";
+TensorSpec& add_head_weight(const ModelConfig& config, TensorList& list) {
+  return list.add("lm_head.weight", {config.vocab, config.hidden}, Role::lm_head,
+                  Component::lm_head);
 }
 
-void add_head(const ModelConfig& config, TensorList& list) {
-  list.begin(-1, head_prefix(config));
-  if (!config.tied_embeddings) {
-    list.add("lm_head.weight", {config.vocab, config.hidden}, Role::lm_head, Component::lm_head);
-  }
+void add_head(const ModelConfig& config, const Names& names, TensorList& list) {
+  list.begin(-1, std::string(names.head));
+  if (!config.tied_embeddings) add_head_weight(config, list);
   if (config.head_bias) {
     list.add("lm_head.bias", {config.vocab}, Role::lm_head_bias, Component::lm_head);
   }
@@ -192,6 +193,32 @@ void add_head(const ModelConfig& config, TensorList& list) {
 
 }  // namespace
 }  // namespace internal
+
+const char* to_string(Component component) {
+  switch (component) {
+    case Component::embedding:
+      return "embedding";
+    case Component::attention:
+      return "attention";
+    case Component::mixer:
+      return "mixer";
+    case Component::router:
+      return "router";
+    case Component::routed_experts:
+      return "routed_experts";
+    case Component::shared_experts:
+      return "shared_experts";
+    case Component::dense_ffn:
+      return "dense_ffn";
+    case Component::norm:
+      return "norm";
+    case Component::lm_head:
+      return "lm_head";
+    case Component::mtp:
+      return "mtp";
+  }
+  return "?";
+}
 
 std::int64_t TensorSpec::elements() const {
   std::int64_t count = 1;
@@ -203,19 +230,25 @@ std::vector<TensorSpec> tensors(const ModelConfig& config) {
   const internal::Names names = internal::names_of(config);
   const bool is_nemotron = config.family == Family::nemotron_h;
   internal::TensorList list;
-  list.begin(-1, config.tensor_prefix);
+  list.begin(-1, std::string(names.decoder));
   list.add(is_nemotron ? "embeddings.weight" : "embed_tokens.weight", {config.vocab, config.hidden},
            Role::embedding, Component::embedding);
   for (std::size_t i = 0; i < config.layers.size(); ++i) {
-    list.begin(static_cast<int>(i), fmt::format("{}layers.{}.", config.tensor_prefix, i));
+    list.begin(static_cast<int>(i), fmt::format("{}layers.{}.", names.decoder, i));
     internal::add_layer(config, config.layers[i], names, list);
   }
-  list.begin(-1, config.tensor_prefix);
+  list.begin(-1, std::string(names.decoder));
   internal::add_norm(config, is_nemotron ? "norm_f" : "norm",
                      {Role::final_norm, Role::final_norm_bias}, list);
-  internal::add_head(config, list);
+  internal::add_head(config, names, list);
   internal::add_prediction(config, names, list);
   return list.take();
+}
+
+TensorSpec head_tensor(const ModelConfig& config) {
+  internal::TensorList list;
+  list.begin(-1, std::string(internal::names_of(config).head));
+  return internal::add_head_weight(config, list);
 }
 
 }  // namespace moestro::model

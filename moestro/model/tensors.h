@@ -68,8 +68,6 @@ enum class Role {
   expert_gate,
   expert_up,
   expert_down,  // one expert, or dense when expert == -1 is dense_*
-  expert_up_bias,
-  expert_down_bias,
   expert_gate_up,
   expert_down_stacked,  // all experts in one tensor; layout says which way
   expert_gate_up_bias,
@@ -138,6 +136,9 @@ struct TensorSpec {
 /// Source: the modelling code of Hugging Face transformers and the published checkpoints.
 [[nodiscard]] std::vector<TensorSpec> tensors(const ModelConfig& config);
 
+/// The head [vocab, hidden], whether it is listed or tied: some files hold the latter, too.
+[[nodiscard]] TensorSpec head_tensor(const ModelConfig& config);
+
 /// Where else a file may hold (part of) a tensor: transformers v5 saves fused experts.
 struct AlternativeLocation {
   std::string name;                 // tensor on disk
@@ -154,8 +155,7 @@ struct AlternativeLocation {
 [[nodiscard]] std::vector<TensorSpec> expert_pieces(const ModelConfig& config,
                                                     const TensorSpec& spec);
 
-/// The names of the enumerators, as they are spelled above.
-[[nodiscard]] const char* to_string(Role role);
+/// The name of the enumerator, as it is spelled above.
 [[nodiscard]] const char* to_string(Component component);
 
 }  // namespace moestro::model

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "moestro/checkpoint/safetensors_writer.h"
+#include "moestro/checkpoint/verify_report.h"
 #include "moestro/core/error.h"
 #include "tests/checkpoint/safetensors_bytes.h"
 #include "tests/checkpoint/tiny_model.h"
@@ -166,13 +167,14 @@ TEST(HfFolder, ReadsExpertsFromStackedTensors) {
   }
 }
 
-/// A folder of the tiny model with tied embeddings that also stores a head, scaled.
-void save_with_tied_head(const fs::path& folder, float scale) {
-  auto specs = model::tensors(tiny_config(true));
+/// A folder of a model with tied embeddings that also stores a head, scaled.
+void save_with_tied_head(const fs::path& folder, const model::ModelConfig& config,
+                         const std::string& name, float scale) {
+  auto specs = model::tensors(config);
   specs.push_back(specs[0]);
-  specs.back().name = kTiedHeadName;
+  specs.back().name = name;
   const auto values = [&, buffer = std::vector<float>()](const model::TensorSpec& spec) mutable {
-    const bool is_head = spec.name == kTiedHeadName;
+    const bool is_head = spec.name == name;
     buffer = values_of(is_head ? specs[0] : spec);
     if (is_head) buffer.back() *= scale;
     return std::span<const float>(buffer);
@@ -181,15 +183,26 @@ void save_with_tied_head(const fs::path& folder, float scale) {
 }
 
 TEST(HfFolder, ToleratesATiedHeadOnlyIfItEqualsTheEmbedding) {
-  const test::TemporaryFolder root;
-  const model::ModelConfig config = tiny_config(true);
-  const model::TensorSpec embedding = model::tensors(config)[0];
-  std::vector<float> values(static_cast<std::size_t>(embedding.elements()));
-  save_with_tied_head(root.path() / "same", 1.0F);
-  EXPECT_NO_THROW(HfFolder(root.path() / "same").read(config, embedding, values));
-  save_with_tied_head(root.path() / "other", 2.0F);
-  EXPECT_THAT(refusal([&] { HfFolder(root.path() / "other").read(config, embedding, values); }),
-              HasSubstr("since config.json ties them, got others"));
+  model::ModelConfig nested = tiny_config(true);
+  nested.family = model::Family::llama4;
+  nested.is_nested = true;
+  const std::pair<model::ModelConfig, const char*> heads[] = {
+      {tiny_config(true), "lm_head.weight"},
+      {nested, "language_model.lm_head.weight"},
+      {nested, "lm_head.weight"}};  // as transformers saves the text model alone
+  for (const auto& [config, name] : heads) {
+    const test::TemporaryFolder root;
+    const model::TensorSpec embedding = model::tensors(config)[0];
+    std::vector<float> values(static_cast<std::size_t>(embedding.elements()));
+    save_with_tied_head(root.path() / "same", config, name, 1.0F);
+    EXPECT_NO_THROW(HfFolder(root.path() / "same").read(config, embedding, values));
+    EXPECT_TRUE(verify_complete(HfFolder(root.path() / "same"), config).is_complete());
+    save_with_tied_head(root.path() / "other", config, name, 2.0F);
+    EXPECT_THAT(refusal([&] { HfFolder(root.path() / "other").read(config, embedding, values); }),
+                HasSubstr("since config.json ties them, got others"));
+    EXPECT_THAT(verify_complete(HfFolder(root.path() / "other"), config).differing_twins,
+                ElementsAre(name));
+  }
 }
 
 TEST(HfFolder, ComparesValuesToTheLast) {

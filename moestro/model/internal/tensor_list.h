@@ -11,8 +11,10 @@
 
 namespace moestro::model::internal {
 
-/// How a family's checkpoints spell the parts of a layer; all are suffixes of the layer's prefix.
+/// How a family's checkpoints spell things; parts of a layer are suffixes of the layer's prefix.
 struct Names {
+  std::string_view decoder = "model.";  // precedes "layers.N."
+  std::string_view head;                // precedes "lm_head."
   std::string_view input_norm = "input_layernorm";
   std::string_view attention = "self_attn.";
   std::string_view mamba = "mixer.";
