@@ -61,25 +61,27 @@ const FamilyReader& find_reader(const ConfigObject& config) {
       join(names, ", "), shown, suggestion.empty() ? "" : fmt::format(", perhaps {}", suggestion));
 }
 
-/// Each family looks in another place first. `root` and `text` are one object in flat files.
+/// The object that describes the class with the head decides: the root of Qwen3.5, the text model
+/// of Llama 4. `root` and `text` are one object in flat files.
 bool read_tying(const ConfigObject& root, const ConfigObject& text, Family family) {
   constexpr std::string_view kKey = "tie_word_embeddings";
   const bool root_decides = family == Family::qwen3_5_moe;
-  const ConfigObject& first = root_decides ? root : text;
-  const ConfigObject& second = root_decides ? text : root;
-  const ConfigObject& giver = first.find({kKey}) != nullptr ? first : second;
+  const ConfigObject& giver = root_decides ? root : text;
+  const ConfigObject& other = root_decides ? text : root;
+  // The files of Llama 4 leave it out.
+  const bool ties =
+      family == Family::llama4 ? giver.flag_or({kKey}, false) : giver.flag_or_class({kKey}, false);
   // transformers writes false beside a true that counts, but not the other way round.
-  if (&giver == &first && second.flag_or({kKey}, false) && !first.flag({kKey})) {
+  if (!ties && other.find({kKey}) != nullptr && other.flag({kKey})) {
     root.findings().overrides.push_back(
-        fmt::format("{}{} = false overrides {}{} = true", first.path(), kKey, second.path(), kKey));
+        fmt::format("{}{} = false{} overrides {}{} = true", giver.path(), kKey,
+                    giver.mentions({kKey}) ? "" : ", though absent,", other.path(), kKey));
   }
-  if (family == Family::nemotron_h && giver.flag_or({kKey}, false)) {
+  if (family == Family::nemotron_h && ties) {
     giver.note_doubt(kKey, *giver.find({kKey}),
                      "counted as tied, though transformers keeps a head of its own");
   }
-  // The files of Llama 4 leave it out.
-  return family == Family::llama4 ? giver.flag_or({kKey}, false)
-                                  : giver.flag_or_class({kKey}, false);
+  return ties;
 }
 
 /// Classes without the head of a language model, or with another one.

@@ -99,6 +99,15 @@ TEST(HfConfigContradictions, KeysOfTheTextModelDoNotCountAtTheRoot) {
               HasSubstr("moe_latent_size (it belongs into text_config)"));
 }
 
+TEST(HfConfigContradictions, NoSharedExpertHasNoBias) {
+  Json json = model_json("deepseek-v2-lite");
+  json["n_shared_experts"] = 0;
+  EXPECT_EQ(parse_model(json).moe.shared_width, 0);
+  json["mlp_bias"] = true;
+  EXPECT_THAT(error_of(json), HasSubstr("[config.json n_shared_experts] expected at least 1 beside "
+                                        "mlp_bias = true, got 0; transformers would keep"));
+}
+
 TEST(HfConfigContradictions, TyingThatIsOverriddenIsSaid) {
   // transformers itself writes false where it was told nothing; the place that counts is the
   // family's own.
@@ -114,6 +123,54 @@ TEST(HfConfigContradictions, TyingThatIsOverriddenIsSaid) {
             "warning: config.json: tie_word_embeddings = false overrides "
             "text_config.tie_word_embeddings = true\n");
   EXPECT_THAT(error_of(json, {.strict = true}), HasSubstr("make them agree"));
+}
+
+/// The two objects of a nested file, and what follows.
+struct Tying {
+  const char* model;
+  const char* root;  // JSON; null pointer: the key is absent
+  const char* text;
+  bool is_tied;
+  const char* said;
+};
+
+// What transformers does: the class with the head looks at its own configuration, and nowhere else.
+constexpr Tying kTyings[] = {
+    {"qwen3.5-35b-a3b", "true", nullptr, true, ""},
+    {"qwen3.5-35b-a3b", "false", nullptr, false, ""},
+    {"qwen3.5-35b-a3b", nullptr, nullptr, false, "defaults: tie_word_embeddings = false\n"},
+    {"qwen3.5-35b-a3b", nullptr, "false", false, "defaults: tie_word_embeddings = false\n"},
+    {"qwen3.5-35b-a3b", nullptr, "true", false,
+     "tie_word_embeddings = false, though absent, overrides text_config.tie_word_embeddings = "
+     "true"},
+    {"qwen3.5-35b-a3b", nullptr, "true", false, "defaults: tie_word_embeddings = false\n"},
+    {"llama-4-scout-17b-16e", nullptr, nullptr, false, ""},
+    {"llama-4-scout-17b-16e", nullptr, "true", true, ""},
+    {"llama-4-scout-17b-16e", "false", "true", true, ""},
+    {"llama-4-scout-17b-16e", "false", nullptr, false, ""},
+    {"llama-4-scout-17b-16e", "true", nullptr, false,
+     "text_config.tie_word_embeddings = false, though absent, overrides tie_word_embeddings = "
+     "true"},
+    {"llama-4-scout-17b-16e", "true", "false", false,
+     "text_config.tie_word_embeddings = false overrides tie_word_embeddings = true"},
+};
+
+TEST(HfConfigContradictions, OneObjectOfANestedFileDecidesAloneAboutTying) {
+  for (const Tying& tying : kTyings) {
+    SCOPED_TRACE(fmt::format("{} {} {}", tying.model, tying.root == nullptr ? "-" : tying.root,
+                             tying.text == nullptr ? "-" : tying.text));
+    Json json = model_json(tying.model);
+    const auto set = [](Json& object, const char* value) {
+      object.erase("tie_word_embeddings");
+      if (value != nullptr) object["tie_word_embeddings"] = Json::parse(value);
+    };
+    set(json, tying.root);
+    set(json["text_config"], tying.text);
+    const std::string warnings = testing::warnings_of(json);
+    EXPECT_THAT(warnings, HasSubstr(tying.said));
+    EXPECT_EQ(warnings.empty(), *tying.said == '\0') << warnings;
+    EXPECT_EQ(parse_model(json).tied_embeddings, tying.is_tied);
+  }
 }
 
 TEST(HfConfigContradictions, RopeLayersOfLlamaAreOnePerLayer) {

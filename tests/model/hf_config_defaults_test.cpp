@@ -153,7 +153,7 @@ TEST(HfConfigDefaults, NestedKeysCarryTheirPath) {
   json.erase("tie_word_embeddings");
   EXPECT_EQ(warning_of(json),
             "warning: config.json: 2 keys absent, taken from transformers' defaults: "
-            "text_config.head_dim = 256, text_config.tie_word_embeddings = false\n");
+            "text_config.head_dim = 256, tie_word_embeddings = false\n");
   Json llama = model_json("llama-4-scout-17b-16e");
   text_of(llama).erase("interleave_moe_layer_step");
   EXPECT_THAT(warning_of(llama), HasSubstr("text_config.interleave_moe_layer_step = 1"));
