@@ -39,6 +39,32 @@ def experts(r, name):
     return {name: count, "num_experts_per_tok": r.randint(1, count)}
 
 
+def rope(r, c, partial=1.0):
+    """rope_parameters of any kind that trains; original contexts are about as long as sequences."""
+    head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    half = int(head_dim * partial) // 2
+    kind = pick(r, "default", "linear", "yarn", "llama3", "longrope", "longrope")
+    rope = dict(rope_type=kind, rope_theta=pick(r, 1e4, 5e5), partial_rotary_factor=partial)
+    if kind in ("linear", "llama3", "yarn") or r.random() < 0.3:
+        rope |= dict(factor=r.uniform(1.0, 16.0))
+    if kind in ("yarn", "llama3", "longrope"):
+        rope |= dict(original_max_position_embeddings=r.randint(8, 100))
+    if kind == "llama3":
+        rope |= dict(low_freq_factor=1.0, high_freq_factor=r.uniform(2.0, 8.0))
+    if kind == "yarn":
+        rope |= maybe(r, "truncate", False) | maybe(r, "mscale", r.uniform(0.5, 2.0))
+        rope |= maybe(r, "mscale_all_dim", r.uniform(0.5, 2.0)) | maybe(r, "beta_fast", 16.0)
+        rope |= maybe(r, "beta_slow", 2.0)
+    if kind == "longrope":
+        rope |= {name: [r.uniform(1.0, 8.0) for _ in range(half)]
+                 for name in ("short_factor", "long_factor")}
+    if kind in ("yarn", "longrope"):
+        rope |= maybe(r, "attention_factor", r.uniform(0.5, 2.0), 0.3)
+    if partial == 1.0:
+        rope.pop("partial_rotary_factor")
+    return dict(rope_parameters=rope, max_position_embeddings=r.randint(100, 400))
+
+
 def sparse_layers(r, layers):
     chosen = [i for i in range(layers) if r.random() < 0.2]
     return dict(mlp_only_layers=chosen, decoder_sparse_step=pick(r, 1, 1, 2, 3))
@@ -98,8 +124,10 @@ def glm4_moe(r):
         moe_intermediate_size=r.randint(1, 40),
         intermediate_size=r.randint(1, 60),
         use_qk_norm=r.random() < 0.5,
-        partial_rotary_factor=1.0,
     )
+    head_dim = c.get("head_dim") or c["hidden_size"] // c["num_attention_heads"]
+    partial = 0.5 if head_dim % 4 == 0 and r.random() < 0.5 else 1.0
+    c |= rope(r, c, partial) | dict(partial_rotary_factor=partial)
     return transformers.Glm4MoeConfig(**c), transformers.Glm4MoeForCausalLM
 
 
@@ -108,6 +136,7 @@ def qwen3_moe(r):
     c |= experts(r, pick(r, "num_experts", "num_local_experts")) | maybe(r, "head_dim", even(r))
     c |= sparse_layers(r, c["num_hidden_layers"])
     c |= dict(moe_intermediate_size=r.randint(1, 40), intermediate_size=r.randint(1, 60))
+    c |= rope(r, c)
     return transformers.Qwen3MoeConfig(**c), transformers.Qwen3MoeForCausalLM
 
 
@@ -186,6 +215,9 @@ def gpt_oss(r):
 def mixtral(r):
     c = base(r) | experts(r, "num_local_experts") | maybe(r, "head_dim", even(r))
     c |= dict(intermediate_size=r.randint(1, 40), sliding_window=pick(r, None, 8))
+    c |= rope(r, c)
+    if c["rope_parameters"]["rope_type"] in ("yarn", "longrope"):
+        c.setdefault("head_dim", c["hidden_size"] // c["num_attention_heads"])  # null stops these
     return transformers.MixtralConfig(**c), transformers.MixtralForCausalLM
 
 
@@ -216,11 +248,13 @@ def llama4_nested(r):
 
 def olmoe(r):
     c = base(r) | experts(r, "num_experts") | dict(intermediate_size=r.randint(1, 40))
+    c |= rope(r, c)
     return transformers.OlmoeConfig(**c), transformers.OlmoeForCausalLM
 
 
 def granitemoe(r):
     c = base(r) | experts(r, "num_local_experts") | dict(intermediate_size=r.randint(1, 40))
+    c |= rope(r, c)
     return transformers.GraniteMoeConfig(**c), transformers.GraniteMoeForCausalLM
 
 

@@ -39,8 +39,8 @@ namespace moestro::layers {
 /// silu(gate) * up. Shapes: gate_up [T, 2 * width] dtype, result [T, width] dtype.
 [[nodiscard]] at::Tensor swiglu(const Context& context, const at::Tensor& gate_up);
 
-/// Cosines and sines of the rotary embedding. Shapes: [seq, half] f32, half = rotated dims / 2;
-/// undefined tensors mean no rotation.
+/// Cosines and sines of the rotary embedding. Shapes: [seq or more, half] f32,
+/// half = rotated dims / 2; undefined tensors mean no rotation.
 struct RopeTables {
   at::Tensor cos, sin;
   bool interleaved = false;

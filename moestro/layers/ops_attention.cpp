@@ -174,8 +174,9 @@ at::Tensor normalise(const AttentionSpec& spec, const at::Tensor& x, const at::T
 at::Tensor rotate(const RopeTables& tables, const at::Tensor& x) {
   // x [batch, seq, heads, head_dim]
   if (!tables.cos.defined()) return x;
-  const std::int64_t half = tables.cos.size(1);
-  const at::Tensor cos = tables.cos.unsqueeze(1), sin = tables.sin.unsqueeze(1);
+  const std::int64_t seq = x.size(1), half = tables.cos.size(1);
+  const at::Tensor cos = tables.cos.narrow(0, 0, seq).unsqueeze(1),
+                   sin = tables.sin.narrow(0, 0, seq).unsqueeze(1);
   const at::Tensor turned = x.narrow(-1, 0, 2 * half),
                    rest = x.narrow(-1, 2 * half, x.size(-1) - 2 * half);
   at::Tensor result;

@@ -6,7 +6,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 #include <vector>
+
+#include "moestro/core/error.h"
 
 namespace moestro::layers {
 namespace {
@@ -62,17 +65,39 @@ double yarn_mscale(double scale, double factor) {
   return factor <= 1.0 ? 1.0 : 0.1 * scale * std::log(factor) + 1.0;
 }
 
-double attention_factor(const model::Rope& rope) {
+/// Whether a sequence is longer than the model was first trained for, which longrope asks.
+bool is_long(const model::Rope& rope, std::int64_t seq) {
+  return seq > rope.original_max_positions;
+}
+
+void apply_longrope(const model::Rope& rope, std::int64_t seq, std::vector<double>& frequency) {
+  const std::vector<double>& factor = is_long(rope, seq) ? rope.long_factor : rope.short_factor;
+  MOESTRO_CHECK(factor.size() == frequency.size(), "{} longrope factors for {} frequencies",
+                factor.size(), frequency.size());
+  for (std::size_t i = 0; i < frequency.size(); ++i) frequency[i] /= factor[i];
+}
+
+double longrope_scale(const model::Rope& rope, std::int64_t seq) {
+  const std::optional<double>& own = is_long(rope, seq) ? rope.long_mscale : rope.short_mscale;
+  if (own) return *own;  // Phi's, whatever attention_factor says
   if (rope.attention_factor) return *rope.attention_factor;
-  if (rope.kind == model::RopeKind::longrope) return rope.short_mscale.value_or(1.0);
+  if (rope.factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 + std::log(rope.factor) /
+                             std::log(static_cast<double>(rope.original_max_positions)));
+}
+
+/// What cosines and sines are multiplied by.
+double attention_factor(const model::Rope& rope, std::int64_t seq) {
+  if (rope.kind == model::RopeKind::longrope) return longrope_scale(rope, seq);
   if (rope.kind != model::RopeKind::yarn) return 1.0;
+  if (rope.attention_factor) return *rope.attention_factor;
   if (rope.mscale && rope.mscale_all_dim) {
     return yarn_mscale(*rope.mscale, rope.factor) / yarn_mscale(*rope.mscale_all_dim, rope.factor);
   }
   return yarn_mscale(1.0, rope.factor);
 }
 
-std::vector<double> frequencies(const model::Rope& rope) {
+std::vector<double> frequencies(const model::Rope& rope, std::int64_t seq) {
   std::vector<double> frequency = plain_frequencies(rope);
   switch (rope.kind) {
     case model::RopeKind::none:
@@ -88,9 +113,7 @@ std::vector<double> frequencies(const model::Rope& rope) {
       apply_llama3(rope, frequency);
       break;
     case model::RopeKind::longrope:
-      for (std::size_t i = 0; i < frequency.size() && i < rope.short_factor.size(); ++i) {
-        frequency[i] /= rope.short_factor[i];
-      }
+      apply_longrope(rope, seq, frequency);
       break;
   }
   return frequency;
@@ -100,9 +123,9 @@ std::vector<double> frequencies(const model::Rope& rope) {
 
 RopeTables make_rope_tables(const model::Rope& rope, std::int64_t seq) {
   if (rope.kind == model::RopeKind::none || rope.rotary_dim == 0) return {};
-  const std::vector<double> frequency = frequencies(rope);
+  const std::vector<double> frequency = frequencies(rope, seq);
   const auto half = static_cast<std::int64_t>(frequency.size());
-  const double factor = attention_factor(rope);
+  const double factor = attention_factor(rope, seq);
   RopeTables tables;
   tables.interleaved = rope.interleaved;
   tables.cos = at::empty({seq, half}, at::kFloat);
@@ -117,6 +140,15 @@ RopeTables make_rope_tables(const model::Rope& rope, std::int64_t seq) {
     }
   }
   return tables;
+}
+
+bool serve(const RopeTables& tables, const model::Rope& rope, std::int64_t seq) {
+  if (!tables.cos.defined()) return rope.kind == model::RopeKind::none;
+  const std::int64_t length = tables.cos.size(0);
+  if (rope.kind == model::RopeKind::longrope && is_long(rope, length) != is_long(rope, seq)) {
+    return false;
+  }
+  return length >= seq;
 }
 
 }  // namespace moestro::layers

@@ -192,6 +192,22 @@ std::string why_not_attention(const model::ModelConfig& config) {
   return "";
 }
 
+std::string why_not_rope(const model::ModelConfig& config) {
+  const model::Rope& rope = config.rope;
+  if (rope.kind != model::RopeKind::longrope) return "";
+  const auto factors = static_cast<std::size_t>(rope.rotary_dim / 2);
+  if (rope.short_factor.size() != factors || rope.long_factor.size() != factors) {
+    return "its longrope has no short_factor or no long_factor";
+  }
+  if (config.family != model::Family::phimoe && (rope.short_mscale || rope.long_mscale)) {
+    return "its longrope has a short_mscale or long_mscale, which means something in phimoe only";
+  }
+  if (!rope.attention_factor && rope.factor > 1.0 && rope.original_max_positions < 2) {
+    return "its longrope has no attention_factor, and none follows from 1 original position";
+  }
+  return "";
+}
+
 std::string why_not_moe(const model::MoeConfig& moe) {
   if (moe.expert_bias) return "its experts have biases";
   if (moe.shared_bias) return "its shared expert has biases";
@@ -223,8 +239,10 @@ std::string why_not_trainable(const model::ModelConfig& config) {
   if (config.norm != model::NormKind::rms) return "its norm is not plain RMSNorm";
   if (config.activation != model::Activation::swiglu) return "its activation is not SwiGLU";
   if (config.dense_bias || config.head_bias) return "it has biases in its MLPs or head";
-  const std::string reason = why_not_attention(config);
-  return reason.empty() ? why_not_moe(config.moe) : reason;
+  for (const std::string& reason : {why_not_attention(config), why_not_rope(config)}) {
+    if (!reason.empty()) return reason;
+  }
+  return why_not_moe(config.moe);
 }
 
 void require_trainable(const model::ModelConfig& config) {

@@ -19,7 +19,7 @@ using layers::Context;
 
 layers::RopeTables rope_for(Decoder& decoder, const Context& context) {
   layers::RopeTables& tables = decoder.rope;
-  if (!tables.cos.defined() || tables.cos.size(0) < context.seq) {
+  if (!layers::serve(tables, decoder.config.rope, context.seq)) {
     tables = layers::make_rope_tables(decoder.config.rope, context.seq);
   }
   return tables;

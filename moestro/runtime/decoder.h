@@ -17,7 +17,7 @@ namespace moestro::runtime {
 struct Decoder {
   model::ModelConfig config;
   layers::ModelWeights weights;
-  layers::RopeTables rope;  // of the longest sequence seen
+  layers::RopeTables rope;  // remade when a sequence needs others
 };
 
 /// Allocates weights (zeros) for a model. Errors: input, if the model is not trainable here.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/parallel.h"
@@ -95,6 +96,36 @@ TEST(WeightsErrors, NamesWhatCannotBeTrained) {
     EXPECT_EQ(why_not_trainable(model::resolve_model(name).model), "") << name;
   }
   EXPECT_THROW(static_cast<void>(make_weights(model::resolve_model("gpt-oss-20b").model)), Error);
+}
+
+/// kQwen (three frequencies) with this rope.
+model::ModelConfig with_rope(const std::string& rope) {
+  std::string json = kQwen;
+  json.insert(json.rfind('}'), ", \"rope_scaling\": {" + rope + "}");
+  return config_of(json.c_str());
+}
+
+constexpr const char* kLongrope =
+    R"("rope_type": "longrope", "short_factor": [1, 1, 1], "long_factor": [2, 2, 2])";
+
+TEST(WeightsErrors, NamesWhatALongropeLacks) {
+  const auto why = [](const std::string& rope) { return why_not_trainable(with_rope(rope)); };
+  const std::string longrope = kLongrope;
+  EXPECT_EQ(why(longrope), "");
+  EXPECT_EQ(why(longrope + R"(, "original_max_position_embeddings": 16)"), "");
+  EXPECT_NE(why(R"("rope_type": "longrope", "short_factor": [1, 1, 1])").find("no long_factor"),
+            std::string::npos);
+  EXPECT_NE(why(longrope + R"(, "long_mscale": 1.2)").find("phimoe only"), std::string::npos);
+  EXPECT_NE(why(longrope + R"(, "original_max_position_embeddings": 1)").find("attention_factor"),
+            std::string::npos);
+}
+
+TEST(WeightsRope, LongropeExtendsByTheQuotientOfPositionsUnlessItSaysOtherwise) {
+  const std::string longrope =
+      std::string(kLongrope) + R"(, "original_max_position_embeddings": 16)";
+  EXPECT_EQ(with_rope(longrope).rope.factor, 4.0);  // of 64 positions
+  EXPECT_EQ(with_rope(longrope + R"(, "factor": 3)").rope.factor, 3.0);
+  EXPECT_EQ(with_rope(kLongrope).rope.factor, 1.0);
 }
 
 }  // namespace

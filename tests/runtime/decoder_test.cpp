@@ -77,6 +77,43 @@ class DecoderTest : public testing::Test {
 constexpr double kRounding = 1e-5;
 constexpr double kReal = 1e-3;
 
+TEST_F(DecoderTest, AShorterSequenceAfterALongerOneIsWhatItIsAlone) {
+  const Tokens shorter = {3, 1, 4, 1, 5}, longer = {2, 7, 1, 8, 2, 8, 1, 8};
+  model::ModelConfig longrope = config_of(kQwen);
+  longrope.rope.kind = model::RopeKind::longrope;
+  longrope.rope.original_max_positions = 6;
+  longrope.rope.short_factor = {1.0, 2.0, 3.0};
+  longrope.rope.long_factor = {4.0, 5.0, 6.0};
+  for (const model::ModelConfig& config : {config_of(kQwen), longrope}) {
+    for (const bool use_aten : {false, true}) {
+      Decoder decoder = decoder_of(config);
+      const auto last = [&](const Tokens& tokens) {
+        layers::Context context = context_of(tokens);
+        context.use_aten = use_aten;
+        return logits(decoder, context, at::tensor(tokens, at::kLong), {})[-1].clone();
+      };
+      const at::Tensor alone = last(shorter);
+      const at::Tensor of_longer = last(longer);
+      EXPECT_TRUE(last(shorter).equal(alone));
+      EXPECT_TRUE(last(longer).equal(of_longer));
+    }
+  }
+}
+
+TEST_F(DecoderTest, LongropeTurnsByTheLengthOfTheSequence) {
+  model::ModelConfig config = config_of(kQwen);
+  config.rope.kind = model::RopeKind::longrope;
+  config.rope.original_max_positions = 4;
+  config.rope.short_factor = {1.0, 1.0, 1.0};
+  config.rope.long_factor = {4.0, 4.0, 4.0};
+  Decoder longrope = decoder_of(config), plain = decoder_of(config_of(kQwen));
+  const auto difference = [&](const Tokens& tokens) {
+    return (last_logits(longrope, tokens) - last_logits(plain, tokens)).abs().max().item<double>();
+  };
+  EXPECT_EQ(difference({3, 1, 4, 1}), 0.0);
+  EXPECT_GT(difference({3, 1, 4, 1, 5}), kReal);
+}
+
 TEST_F(DecoderTest, AWindowEndsWhereItSays) {
   model::ModelConfig config = config_of(kQwen);
   config.layers[0].window = 3;

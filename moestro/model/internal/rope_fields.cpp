@@ -92,6 +92,10 @@ RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
       printable(type));
 }
 
+std::int64_t read_positions(const ConfigObject& config) {
+  return config.size({"max_position_embeddings"}, kPositionRange);
+}
+
 std::int64_t read_original_positions(const ConfigObject& config, const ConfigObject& scaling) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   static_cast<void>(find_in_both(config, scaling, kKey));  // both must agree
@@ -99,7 +103,7 @@ std::int64_t read_original_positions(const ConfigObject& config, const ConfigObj
   if (outer) return *outer;
   const auto inner = scaling.optional_size({kKey}, kPositionRange);
   if (inner) return *inner;
-  const std::int64_t positions = config.size({"max_position_embeddings"}, kPositionRange);
+  const std::int64_t positions = read_positions(config);
   scaling.note_class_default(kKey, std::to_string(positions));
   return positions;
 }
@@ -133,8 +137,11 @@ void read_llama3(const ConfigObject& scaling, Rope& rope) {
   }
 }
 
-void read_longrope(const ConfigObject& scaling, Rope& rope) {
-  rope.factor = scaling.real_or({"factor"}, rope.factor, kRopeFactorBounds);
+void read_longrope(const ConfigObject& config, const ConfigObject& scaling, Rope& rope) {
+  const auto factor = scaling.optional_real({"factor"}, kRopeFactorBounds);
+  rope.factor = factor ? *factor
+                       : static_cast<double>(read_positions(config)) /
+                             static_cast<double>(rope.original_max_positions);
   rope.attention_factor = scaling.optional_real({"attention_factor"}, kRopeFactorBounds);
   rope.short_mscale = scaling.optional_real({"short_mscale"}, kRopeFactorBounds);
   rope.long_mscale = scaling.optional_real({"long_mscale"}, kRopeFactorBounds);
@@ -218,7 +225,7 @@ Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   if (rope.kind == RopeKind::linear) rope.factor = scaling->real({"factor"}, kRopeFactorBounds);
   if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
   if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
-  if (rope.kind == RopeKind::longrope) read_longrope(*scaling, rope);
+  if (rope.kind == RopeKind::longrope) read_longrope(config, *scaling, rope);
   note_published_keys(config, scaling, rope, rule);
   return rope;
 }
