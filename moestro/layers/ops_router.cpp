@@ -18,6 +18,7 @@
 #include <limits>
 #include <vector>
 
+#include "moestro/core/error.h"
 #include "moestro/kernels/routing.h"
 #include "moestro/layers/formula.h"
 #include "moestro/layers/ops.h"
@@ -276,6 +277,8 @@ Routing group(const Choice& choice, const at::Tensor& weight) {
 
 Routing route(const Context& context, const at::Tensor& h, const model::RouterConfig& config,
               int layer, Parameter& weight, Parameter* bias, const at::Tensor& selection_bias) {
+  MOESTRO_CHECK(context.shards > 0 && context.batch % context.shards == 0,
+                "{} sequences cannot be {} equal shards", context.batch, context.shards);
   const kernels::RoutingRule rule = rule_of(config);
   const bool on_cpu = uses_kernels(context, h);
   Choice choice;

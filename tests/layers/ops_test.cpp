@@ -303,6 +303,14 @@ TEST_P(Ops, RouterWeightsSumToWhatTheConfigSays) {
   EXPECT_LT((sums(3) - 2.5).abs().max().item<double>(), 1e-5);
 }
 
+TEST_P(Ops, RouterRefusesShardsThatAreNotEqual) {
+  context_.shards = 2;  // of 3 sequences
+  Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
+  EXPECT_THROW(static_cast<void>(route(context_, typed({context_.tokens(), 24}, 18), router_case(1),
+                                       0, weight, nullptr, {})),
+               Error);
+}
+
 TEST_P(Ops, RecordOfShardsIsTheMeanOfTheirOwn) {
   Parameter weight = random_parameter({12, 24}, 17, context_.dtype);
   const at::Tensor h = typed({context_.tokens(), 24}, 18);
