@@ -11,7 +11,7 @@ namespace moestro::runtime {
 
 Compute set_up_compute(Dtype wanted, int threads) {
   layers::set_up_torch();
-  if (threads > 0) kernels::set_num_threads(threads);
+  kernels::set_num_threads(threads);  // 0 too: an earlier run may have set another number
   if (threads > kernels::available_cores()) {
     log_warning(
         "train.threads = {} is more than the {} cores this process may use; 0 takes them all",

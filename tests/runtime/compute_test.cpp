@@ -30,5 +30,13 @@ TEST(Compute, WarnsOfMoreThreadsThanCores) {
                         cores + 1, cores));
 }
 
+TEST(Compute, ZeroThreadsAreAllCoresWhateverAnEarlierRunSet) {
+  const int before = kernels::num_threads();
+  EXPECT_EQ(set_up_compute(Dtype::f32, 1).threads, 1);
+  EXPECT_EQ(set_up_compute(Dtype::f32, 0).threads, kernels::available_cores());
+  EXPECT_EQ(kernels::num_threads(), kernels::available_cores());
+  kernels::set_num_threads(before);
+}
+
 }  // namespace
 }  // namespace moestro::runtime
