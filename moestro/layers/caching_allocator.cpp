@@ -11,28 +11,53 @@
 #include <map>
 #include <mutex>
 #include <new>
-#include <vector>
+#include <utility>
 
 namespace moestro::layers {
 namespace {
 
 constexpr std::size_t kCacheLine = 64;
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-constexpr std::size_t kLarge = std::size_t{1} << 20;    // from here on, huge pages
 constexpr std::size_t kHoard = std::size_t{256} << 20;  // free memory always kept
 
-/// Sizes are rounded up to one of eight per octave: at most 12.5 % is lost, and a step that repeats
-/// finds its blocks again.
-std::size_t size_class(std::size_t bytes) {
-  const std::size_t n = std::max<std::size_t>(bytes, 256);
-  const std::size_t step = std::bit_floor(n) / 8;
+std::size_t round_up(std::size_t n, std::size_t step) {
   return (n + step - 1) / step * step;
 }
 
+/// Sizes are rounded up to one of eight per octave, or to whole huge pages: at most 12.5 % is lost
+/// (below 512 bytes, a cache line), and a step that repeats finds its blocks again.
+std::size_t size_class(std::size_t bytes) {
+  const std::size_t n = std::max<std::size_t>(bytes, 256);
+  const std::size_t rounded = round_up(n, std::max(std::bit_floor(n) / 8, kCacheLine));
+  const std::size_t huge = round_up(rounded, kHugePage);
+  return huge - n <= n / 8 ? huge : rounded;
+}
+
+/// Memory for one tensor. A free one is in a list of its size.
 struct Block {
-  void* memory = nullptr;
   std::size_t size = 0;
+  void* memory = nullptr;
+  Block* next = nullptr;
 };
+
+/// A block of exactly `size` bytes; what fills huge pages is on huge pages. Null: there is no more.
+Block* map_block(std::size_t size) {
+  const std::size_t huge = size / kHugePage * kHugePage;
+  auto* block = new (std::nothrow) Block{.size = size};  // NOLINT: free_block ends it
+  if (block == nullptr) return nullptr;
+  block->memory = std::aligned_alloc(huge > 0 ? kHugePage : kCacheLine, size);
+  if (block->memory == nullptr) {
+    delete block;  // NOLINT: made above
+    return nullptr;
+  }
+  if (huge > 0) ::madvise(block->memory, huge, MADV_HUGEPAGE);
+  return block;
+}
+
+void free_block(Block* block) {
+  std::free(block->memory);  // NOLINT: from aligned_alloc
+  delete block;              // NOLINT: made by map_block
+}
 
 class CachingAllocator final : public c10::Allocator {
  public:
@@ -49,10 +74,6 @@ class CachingAllocator final : public c10::Allocator {
     return {Bytes(static_cast<double>(reserved_)), Bytes(static_cast<double>(used_)),
             Bytes(static_cast<double>(peak_used_))};
   }
-  void reset_peak() {
-    const std::lock_guard lock(mutex_);
-    peak_used_ = used_;
-  }
 
   /// Lives as long as the process: tensors with static lifetime are freed after main.
   static CachingAllocator& instance() {
@@ -63,48 +84,51 @@ class CachingAllocator final : public c10::Allocator {
  private:
   Block* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
+    Block*& first = free_[size];
+    Block* block = first;
+    if (block != nullptr) {
+      first = block->next;
+    } else {
+      block = fresh(size);
+    }
     used_ += size;
     peak_used_ = std::max(peak_used_, used_);
-    auto& free = free_[size];
-    if (free.empty()) return fresh(size);
-    Block* block = free.back();
-    free.pop_back();
     return block;
   }
 
   Block* fresh(std::size_t size) {
     // Sizes that are gone for good (another batch shape) must not be hoarded.
-    if (reserved_ - (used_ - size) > used_ / 2 + kHoard) release_free();
-    const std::size_t alignment = size >= kLarge ? kHugePage : kCacheLine;
-    const std::size_t total = (size + alignment - 1) / alignment * alignment;
-    void* memory = std::aligned_alloc(alignment, total);
-    if (memory == nullptr) throw std::bad_alloc();
-    if (size >= kLarge) ::madvise(memory, total, MADV_HUGEPAGE);
+    if (reserved_ - used_ > (used_ + size) / 2 + kHoard) release_free();
+    Block* block = map_block(size);
+    if (block == nullptr) {
+      release_free();
+      block = map_block(size);
+    }
+    if (block == nullptr) throw std::bad_alloc();
     reserved_ += size;
-    return new Block{memory, size};  // NOLINT: owned by the tensor, then by free_
+    return block;
   }
 
   void release_free() {
-    for (auto& [size, blocks] : free_) {
-      for (Block* block : blocks) {
+    for (auto& [size, first] : free_) {
+      while (first != nullptr) {
         reserved_ -= size;
-        std::free(block->memory);  // NOLINT: from aligned_alloc
-        delete block;              // NOLINT: made by fresh
+        free_block(std::exchange(first, first->next));
       }
-      blocks.clear();
     }
   }
 
+  /// Allocates nothing, so that it cannot fail: take has made the list.
   static void give_back(void* context) {
     auto* block = static_cast<Block*>(context);
     CachingAllocator& self = instance();
     const std::lock_guard lock(self.mutex_);
     self.used_ -= block->size;
-    self.free_[block->size].push_back(block);
+    block->next = std::exchange(self.free_.find(block->size)->second, block);
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Block*>> free_;
+  std::map<std::size_t, Block*> free_;
   std::size_t reserved_ = 0, used_ = 0, peak_used_ = 0;
 };
 
@@ -117,9 +141,6 @@ void install_caching_allocator() {
 
 AllocatorUse allocator_use() {
   return CachingAllocator::instance().use();
-}
-void reset_allocator_peak() {
-  CachingAllocator::instance().reset_peak();
 }
 
 }  // namespace moestro::layers

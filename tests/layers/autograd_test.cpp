@@ -2,13 +2,11 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "moestro/core/error.h"
-#include "moestro/layers/caching_allocator.h"
 #include "moestro/layers/parameter.h"
 
 namespace moestro::layers {
@@ -72,22 +70,6 @@ TEST(Parameter, Bf16CopyFollowsTheMaster) {
   refresh_compute(parameter);
   EXPECT_EQ(parameter.compute.scalar_type(), at::kBFloat16);
   EXPECT_EQ(parameter.compute[0].item<float>(), 1.0F);
-}
-
-TEST(CachingAllocator, GivesFreedMemoryBackToTheSameSize) {
-  install_caching_allocator();
-  const void* first = nullptr;
-  {
-    const at::Tensor a = at::empty({1 << 20}, at::kFloat);
-    first = a.data_ptr();
-  }
-  const AllocatorUse before = allocator_use();
-  const at::Tensor b = at::empty({1 << 20}, at::kFloat);
-  EXPECT_EQ(b.data_ptr(), first);
-  EXPECT_EQ(allocator_use().reserved.value(), before.reserved.value());
-  EXPECT_GE(allocator_use().used.value(), before.used.value() + 4.0 * (1 << 20));
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(b.data_ptr()) % 64,
-            0U);  // NOLINT: an address is asked for
 }
 
 }  // namespace
