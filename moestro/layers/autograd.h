@@ -5,8 +5,8 @@
 //   at::Tensor y = ...;  // computed from x
 //   return record(y, {x}, [=](const at::Tensor& dy) { return Tensors{scale * dy}; });
 //
-// Weights are not inputs: their gradients are written straight into Parameter::grad, at once or
-// later (GradientQueue), which is what lets a zero-bubble schedule place them freely.
+// Weights are not inputs: their gradients are written straight into Parameter::grad, at once or, of
+// the ops that ops.h names, later (GradientQueue): that lets a zero-bubble schedule place them.
 
 #include <ATen/core/Tensor.h>
 

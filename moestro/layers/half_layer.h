@@ -1,7 +1,7 @@
 #pragma once
-// The stages a schedule can place: attention half-layer, FFN half-layer, head. A decoder is an
-// embedding, its half-layers in order, and the head; the residual stream [T, hidden] f32 is what
-// passes between them.
+// The stages a schedule can place: attention half-layer and FFN half-layer. A decoder is an
+// embedding, its half-layers in order, a final norm and a head (embed, rms_norm, head_loss of
+// ops.h); the residual stream [T, hidden] f32 is what passes between them.
 
 #include <ATen/core/Tensor.h>
 

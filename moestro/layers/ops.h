@@ -3,8 +3,10 @@
 // (or when Context::use_aten says so) the ATen formula beside it. T = context.tokens(); "dtype" is
 // the compute dtype; the residual stream is always f32.
 //
-// Every op saves what its backward needs, writes weight gradients through Context::queue, and
-// returns a tensor that torch's autograd can chain.
+// Every op saves what its backward needs and returns a tensor that torch's autograd can chain.
+// Weight gradients of embedding, projections, experts and router go through Context::queue, if
+// there is one. Those of norm weights do not: they are sums over rows that backward reads anyway.
+// Nor does that of the head, which its forward makes.
 
 #include <ATen/core/Tensor.h>
 
