@@ -245,11 +245,10 @@ void backward_token(const Backward& b, std::int64_t t, float* softmax) {
   }
 }
 
-/// One block's part of routing_sums: scores [experts], then the z sum.
-void sum_block(const RoutingRule& rule, std::int64_t begin, std::int64_t end, const float* logits,
-               const float* scores, double* sums) {
-  auto* softmax = scratch<float>(Purpose::row_statistics, rule.experts);
-  std::fill_n(sums, rule.experts + 1, 0.0);
+/// One block's part of routing_sums.
+void sum_block(const RoutingRule& rule, std::int64_t begin, std::int64_t end, const float* scores,
+               double* sums) {
+  std::fill_n(sums, rule.experts, 0.0);
   for (std::int64_t t = begin; t < end; ++t) {
     const float* row = scores + t * rule.experts;
     double factor = 1.0;
@@ -259,8 +258,6 @@ void sum_block(const RoutingRule& rule, std::int64_t begin, std::int64_t end, co
       factor = 1.0 / (sum + static_cast<double>(kLeastSum));
     }
     for (std::int64_t e = 0; e < rule.experts; ++e) sums[e] += factor * static_cast<double>(row[e]);
-    const double z = softmax_row(rule.experts, logits + t * rule.experts, softmax);
-    sums[rule.experts] += z * z;
   }
 }
 
@@ -294,20 +291,18 @@ void route_backward(const RoutingRule& rule, std::int64_t tokens, const float* l
   });
 }
 
-void routing_sums(const RoutingRule& rule, std::int64_t tokens, const float* logits,
-                  const float* scores, double* score_sum, double* z_sum) {
+void routing_sums(const RoutingRule& rule, std::int64_t tokens, const float* scores,
+                  double* score_sum) {
   check(rule);
   const std::int64_t blocks = (tokens + kTokensPerSum - 1) / kTokensPerSum;
-  const std::int64_t width = rule.experts + 1;
+  const std::int64_t width = rule.experts;
   auto* partial = scratch<double>(Purpose::partial_sums, blocks * width);
   parallel_for(tokens, kTokensPerSum, [&](std::int64_t begin, std::int64_t end) {
-    sum_block(rule, begin, end, logits, scores, partial + begin / kTokensPerSum * width);
+    sum_block(rule, begin, end, scores, partial + begin / kTokensPerSum * width);
   });
   std::fill_n(score_sum, rule.experts, 0.0);
-  *z_sum = 0.0;
   for (std::int64_t b = 0; b < blocks; ++b) {
-    for (std::int64_t e = 0; e < rule.experts; ++e) score_sum[e] += partial[b * width + e];
-    *z_sum += partial[b * width + rule.experts];
+    for (std::int64_t e = 0; e < width; ++e) score_sum[e] += partial[b * width + e];
   }
 }
 

@@ -37,11 +37,11 @@ void route_backward(const RoutingRule& rule, std::int64_t tokens, const float* l
                     const float* scores, const std::int64_t* index, const float* weight,
                     const float* d_weight, const float* d_scores, float z_scale, float* d_logits);
 
-/// Sums over tokens of scores (for sigmoid: normalised to sum 1 per token), and of
-/// logsumexp(logits)^2; double accumulation in token order blocks, same bits for any threads.
-/// Shapes: score_sum [experts]; z_sum one value.
-void routing_sums(const RoutingRule& rule, std::int64_t tokens, const float* logits,
-                  const float* scores, double* score_sum, double* z_sum);
+/// Sums over tokens of scores (for sigmoid: normalised to sum 1 per token); double accumulation in
+/// token order blocks, same bits for any threads. Shapes: scores [tokens, experts], score_sum
+/// [experts].
+void routing_sums(const RoutingRule& rule, std::int64_t tokens, const float* scores,
+                  double* score_sum);
 
 /// Stable counting sort of token slots by expert. Slot s = token * top_k + j.
 /// Shapes: index [slots]; offset [experts + 1]; slot_of_row [slots]; row_of_slot [slots]. Rows of

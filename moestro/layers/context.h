@@ -25,7 +25,6 @@ struct RoutingRecord {
   std::vector<double> score_sum;            // [experts]: sum of router scores over tokens
   std::int64_t tokens = 0;
   double aux_loss = 0.0;  // Megatron's form, mean over shards
-  double z_loss = 0.0;    // mean over tokens of logsumexp(logits)^2
 };
 
 /// Tokens are rows: sequence b, position s is row b * seq + s. Shards are equal runs of sequences:

@@ -64,7 +64,6 @@ kernels::RoutingRule rule_of(const model::RouterConfig& config) {
 struct ShardSums {
   std::vector<std::int64_t> expert_tokens;
   std::vector<double> score_sum;
-  double z_sum = 0.0;
 };
 
 struct ShardRange {
@@ -77,8 +76,7 @@ ShardRange shard_range(const Context& context, std::int64_t shard) {
 }
 
 std::vector<ShardSums> sum_shards(const Context& context, const kernels::RoutingRule& rule,
-                                  const at::Tensor& logits, const at::Tensor& scores,
-                                  const at::Tensor& index) {
+                                  const at::Tensor& scores, const at::Tensor& index) {
   std::vector<ShardSums> sums(static_cast<std::size_t>(context.shards));
   for (std::int64_t s = 0; s < context.shards; ++s) {
     const ShardRange range = shard_range(context, s);
@@ -89,9 +87,8 @@ std::vector<ShardSums> sum_shards(const Context& context, const kernels::Routing
     for (std::int64_t i = 0; i < range.tokens * rule.top_k; ++i) {
       ++shard.expert_tokens[static_cast<std::size_t>(chosen[i])];
     }
-    kernels::routing_sums(rule, range.tokens, data<float>(logits) + range.first * rule.experts,
-                          data<float>(scores) + range.first * rule.experts, shard.score_sum.data(),
-                          &shard.z_sum);
+    kernels::routing_sums(rule, range.tokens, data<float>(scores) + range.first * rule.experts,
+                          shard.score_sum.data());
   }
   return sums;
 }
@@ -120,7 +117,6 @@ RoutingRecord make_record(const Context& context, const kernels::RoutingRule& ru
       record.aux_loss +=
           aux_slope(rule, tokens, shard.expert_tokens[e]) * shard.score_sum[e] / shards;
     }
-    record.z_loss += shard.z_sum / static_cast<double>(std::max<std::int64_t>(tokens, 1)) / shards;
   }
   return record;
 }
@@ -178,7 +174,7 @@ Choice choose(const Context& context, const kernels::RoutingRule& rule, const at
                          selection_bias.defined() ? data<float>(selection_bias) : nullptr,
                          data<float>(choice.scores), data<std::int64_t>(choice.index),
                          data<float>(choice.weight));
-  choice.sums = sum_shards(context, rule, logits, choice.scores, choice.index);
+  choice.sums = sum_shards(context, rule, choice.scores, choice.index);
   return choice;
 }
 

@@ -325,18 +325,15 @@ TEST_P(Rules, SumsMatchDoubleAndDoNotDependOnThreads) {
   const auto logits = normal<float>(tokens * 12, 1);
   const Routed r = route(rule(), logits);
   const auto run = [&](int threads) {
-    Doubles sums(13);
-    with_threads(threads, [&] {
-      routing_sums(rule(), tokens, logits.data(), r.scores.data(), sums.data(), &sums[12]);
-    });
+    Doubles sums(12);
+    with_threads(threads, [&] { routing_sums(rule(), tokens, r.scores.data(), sums.data()); });
     return sums;
   };
-  Doubles expected(13, 0.0);
+  Doubles expected(12, 0.0);
   for (std::int64_t t = 0; t < tokens; ++t) {
     const Doubles row(logits.begin() + t * 12, logits.begin() + t * 12 + 12);
     const Doubles scores = normalised_scores(rule().score, row);
     for (std::size_t e = 0; e < 12; ++e) expected[e] += scores[e];
-    expected[12] += log_sum_exp(row) * log_sum_exp(row);
   }
   EXPECT_LT(relative_error(run(1), expected), 1e-6);
   EXPECT_TRUE(same_bits(run(1), run(2)));
