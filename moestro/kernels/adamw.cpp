@@ -90,19 +90,6 @@ MOESTRO_CLONES double sum_of_squares_block(std::int64_t n, const float* x) {
   return first + second + last * last;
 }
 
-template <class T>
-[[gnu::always_inline]] inline void add_scaled_range(std::int64_t n, float scale, const T* x,
-                                                    float* y) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] += scale * to_float(x[i]);
-}
-MOESTRO_CLONES void add_scaled_block(std::int64_t n, float scale, const float* x, float* y) {
-  add_scaled_range(n, scale, x, y);
-}
-MOESTRO_CLONES void add_scaled_block(std::int64_t n, float scale, const bf16* x, float* y) {
-  add_scaled_range(n, scale, x, y);
-}
-
 }  // namespace
 
 void adamw(const AdamwStep& step, std::int64_t n, float* w, const float* g, float* m, float* v,
@@ -130,21 +117,5 @@ void to_bf16(std::int64_t n, const float* x, bf16* out) {
     internal::convert(end - begin, x + begin, out + begin);
   });
 }
-
-void to_f32(std::int64_t n, const bf16* x, float* out) {
-  parallel_for(n, kElementsPerBlock, [&](std::int64_t begin, std::int64_t end) {
-    internal::convert(end - begin, x + begin, out + begin);
-  });
-}
-
-template <class T>
-void add_scaled(std::int64_t n, float scale, const T* x, float* y) {
-  parallel_for(n, kElementsPerBlock, [&](std::int64_t begin, std::int64_t end) {
-    add_scaled_block(end - begin, scale, x + begin, y + begin);
-  });
-}
-
-template void add_scaled(std::int64_t, float, const float*, float*);
-template void add_scaled(std::int64_t, float, const bf16*, float*);
 
 }  // namespace moestro::kernels

@@ -27,10 +27,5 @@ void adamw(const AdamwStep& step, std::int64_t n, float* w, const float* g, floa
 
 /// out = round(x). Shapes: [n].
 void to_bf16(std::int64_t n, const float* x, bf16* out);
-void to_f32(std::int64_t n, const bf16* x, float* out);
-
-/// y += scale * x. Shapes: [n].
-template <class T>
-void add_scaled(std::int64_t n, float scale, const T* x, float* y);
 
 }  // namespace moestro::kernels

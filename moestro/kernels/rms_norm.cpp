@@ -53,28 +53,18 @@ struct WeightGradient {
 template <class In, class Out, class Gradient>
 [[gnu::always_inline]] inline void backward_vector(std::int64_t width, const In* x,
                                                    const float* weight, float inverse,
-                                                   const Out* dy, In* dx, float keep,
+                                                   const Out* dy, In* dx,
                                                    const Gradient& gradient) {
   float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
   for (std::int64_t i = 0; i < width; ++i) dot += to_float(dy[i]) * weight[i] * to_float(x[i]);
   const float pull = dot * inverse * inverse / static_cast<float>(width);
-  if (keep == 0.0F) {
 #pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) {
-      const float value = to_float(x[i]);
-      const float slope = to_float(dy[i]);
-      dx[i] = from_float<In>(inverse * (slope * weight[i] - value * pull));
-      gradient.add(i, slope * value * inverse);
-    }
-  } else {
-#pragma omp simd
-    for (std::int64_t i = 0; i < width; ++i) {
-      const float value = to_float(x[i]);
-      const float slope = to_float(dy[i]);
-      dx[i] = from_float<In>(to_float(dx[i]) + inverse * (slope * weight[i] - value * pull));
-      gradient.add(i, slope * value * inverse);
-    }
+  for (std::int64_t i = 0; i < width; ++i) {
+    const float value = to_float(x[i]);
+    const float slope = to_float(dy[i]);
+    dx[i] = from_float<In>(inverse * (slope * weight[i] - value * pull));
+    gradient.add(i, slope * value * inverse);
   }
 }
 
@@ -86,7 +76,6 @@ struct Backward {
   const float* inverse_rms;
   const Out* dy;
   In* dx;
-  float keep;  // 1 to add to dx, 0 to write it
 };
 
 template <class In, class Out, class Gradient>
@@ -97,7 +86,7 @@ template <class In, class Out, class Gradient>
     for (std::int64_t g = 0; g < s.groups; ++g) {
       const std::int64_t in = r * s.in_stride + g * s.width;
       backward_vector(s.width, b.x + in, b.weight, b.inverse_rms[r * s.groups + g],
-                      b.dy + r * s.out_stride + g * s.width, b.dx + in, b.keep, gradient);
+                      b.dy + r * s.out_stride + g * s.width, b.dx + in, gradient);
     }
   }
 }
@@ -167,10 +156,8 @@ void rms_norm_forward(const NormShape& shape, const In* x, const float* weight, 
 
 template <class In, class Out>
 void rms_norm_backward(const NormShape& shape, const In* x, const float* weight,
-                       const float* inverse_rms, const Out* dy, In* dx, bool accumulate_dx,
-                       float* d_weight) {
-  const Backward<In, Out> backward{
-      shape, x, weight, inverse_rms, dy, dx, accumulate_dx ? 1.0F : 0.0F};
+                       const float* inverse_rms, const Out* dy, In* dx, float* d_weight) {
+  const Backward<In, Out> backward{shape, x, weight, inverse_rms, dy, dx};
   const std::int64_t blocks = (shape.rows + kRowsPerBlock - 1) / kRowsPerBlock;
   float* partial = d_weight == nullptr ? nullptr
                                        : internal::scratch<float>(internal::Purpose::partial_sums,
@@ -187,12 +174,12 @@ template void rms_norm_forward(const NormShape&, const float*, const float*, bf1
 template void rms_norm_forward(const NormShape&, const bf16*, const float*, float*, float*);
 template void rms_norm_forward(const NormShape&, const bf16*, const float*, bf16*, float*);
 template void rms_norm_backward(const NormShape&, const float*, const float*, const float*,
-                                const float*, float*, bool, float*);
+                                const float*, float*, float*);
 template void rms_norm_backward(const NormShape&, const float*, const float*, const float*,
-                                const bf16*, float*, bool, float*);
+                                const bf16*, float*, float*);
 template void rms_norm_backward(const NormShape&, const bf16*, const float*, const float*,
-                                const float*, bf16*, bool, float*);
+                                const float*, bf16*, float*);
 template void rms_norm_backward(const NormShape&, const bf16*, const float*, const float*,
-                                const bf16*, bf16*, bool, float*);
+                                const bf16*, bf16*, float*);
 
 }  // namespace moestro::kernels

@@ -23,12 +23,11 @@ template <class In, class Out>
 void rms_norm_forward(const NormShape& shape, const In* x, const float* weight, Out* y,
                       float* inverse_rms);
 
-/// dx (+)= gradient; d_weight += gradient, reduced over fixed row blocks in order. in_stride is the
-/// row stride of x and dx, out_stride that of dy. Recomputes nothing but x * inverse_rms.
-/// d_weight may be null (then no weight gradient is made).
+/// dx = gradient (dx may be dy); d_weight += gradient, reduced over fixed row blocks in order.
+/// in_stride is the row stride of x and dx, out_stride that of dy. Recomputes nothing but x *
+/// inverse_rms. d_weight may be null (then no weight gradient is made).
 template <class In, class Out>
 void rms_norm_backward(const NormShape& shape, const In* x, const float* weight,
-                       const float* inverse_rms, const Out* dy, In* dx, bool accumulate_dx,
-                       float* d_weight);
+                       const float* inverse_rms, const Out* dy, In* dx, float* d_weight);
 
 }  // namespace moestro::kernels

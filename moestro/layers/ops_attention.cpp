@@ -127,7 +127,7 @@ void prepare_backward(const kernels::AttentionShape& shape, const AttentionSpec&
     T* d = data<T>(gradient) + part.first;
     kernels::rms_norm_backward<T, T>(part.shape, data<T>(projected) + part.first,
                                      data<float>(part.weight->value),
-                                     data<float>(prepared.inverse_rms[is_key ? 1 : 0]), d, d, false,
+                                     data<float>(prepared.inverse_rms[is_key ? 1 : 0]), d, d,
                                      claim_gradient_for_adding(*part.weight));
   }
 }

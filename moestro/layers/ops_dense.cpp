@@ -85,7 +85,7 @@ at::Tensor rms_norm(const Context& context, const at::Tensor& x, Parameter& weig
       at::Tensor dx = at::empty_like(saved);
       kernels::rms_norm_backward<float, T>(shape, data<float>(saved), data<float>(weight.value),
                                            data<float>(inverse_rms), data<T>(dy), data<float>(dx),
-                                           false, claim_gradient_for_adding(weight));
+                                           claim_gradient_for_adding(weight));
       return Tensors{dx};
     });
   });

@@ -46,7 +46,7 @@ TEST(AgainstAten, RmsNorm) {
   const at::Tensor inverse = at::empty({37});
   const NormShape shape{37, 1, 130, 130, 130, 1e-6F};
   rms_norm_forward(shape, data(x), data(weight), data(y), data(inverse));
-  rms_norm_backward(shape, data(x), data(weight), data(inverse), data(dy), data(dx), false,
+  rms_norm_backward(shape, data(x), data(weight), data(inverse), data(dy), data(dx),
                     data(d_weight));
   const at::Tensor wide_x = doubled(x, true);
   const at::Tensor wide_weight = doubled(weight, true);
