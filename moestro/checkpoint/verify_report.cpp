@@ -200,6 +200,20 @@ VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& c
   return report;
 }
 
+std::vector<std::string> unexpected_tensors(const HfFolder& folder,
+                                            const model::ModelConfig& config) {
+  std::set<std::string> used;
+  for (const model::TensorSpec& spec : model::tensors(config)) {
+    for (const model::TensorSpec& piece : folder.stored_pieces(config, spec)) {
+      const auto place = folder.locate(config, piece);
+      if (place) used.insert(place->name);
+    }
+  }
+  VerifyReport report;
+  classify_rest(folder, config, used, report);
+  return report.unexpected;
+}
+
 std::string to_text(const VerifyReport& report, std::size_t limit) {
   std::string text = fmt::format("{}: {}\n", printable(report.folder, std::string::npos),
                                  report.is_complete() ? "complete" : "not complete");

@@ -65,6 +65,10 @@ struct VerifyReport {
 [[nodiscard]] VerifyReport verify_complete(const HfFolder& folder,
                                            const model::ModelConfig& config);
 
+/// Tensors of a folder that are no part of a model, nor tolerated beside it; sorted.
+[[nodiscard]] std::vector<std::string> unexpected_tensors(const HfFolder& folder,
+                                                          const model::ModelConfig& config);
+
 /// For people: at most `limit` names per kind of problem.
 [[nodiscard]] std::string to_text(const VerifyReport& report, std::size_t limit = 20);
 /// For programs: everything.

@@ -102,6 +102,8 @@ std::vector<double> frequencies(const model::Rope& rope, std::int64_t seq) {
   switch (rope.kind) {
     case model::RopeKind::none:
     case model::RopeKind::plain:
+    case model::RopeKind::dynamic:       // refused (why_not_trainable)
+    case model::RopeKind::proportional:  // so, too
       break;
     case model::RopeKind::linear:
       for (double& f : frequency) f /= rope.factor;

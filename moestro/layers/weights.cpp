@@ -194,6 +194,12 @@ std::string why_not_attention(const model::ModelConfig& config) {
 
 std::string why_not_rope(const model::ModelConfig& config) {
   const model::Rope& rope = config.rope;
+  if (rope.kind == model::RopeKind::none) return "";
+  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
+    return fmt::format("{} dims of a head rotate, which are no pairs", rope.rotary_dim);
+  }
+  if (rope.kind == model::RopeKind::dynamic) return "its rope_type is dynamic";
+  if (rope.kind == model::RopeKind::proportional) return "its rope_type is proportional";
   if (rope.kind != model::RopeKind::longrope) return "";
   const auto factors = static_cast<std::size_t>(rope.rotary_dim / 2);
   if (rope.short_factor.size() != factors || rope.long_factor.size() != factors) {

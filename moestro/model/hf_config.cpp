@@ -79,7 +79,8 @@ bool read_tying(const ConfigObject& root, const ConfigObject& text, Family famil
   }
   if (family == Family::nemotron_h && ties) {
     giver.note_doubt(kKey, *giver.find({kKey}),
-                     "counted as tied, though transformers keeps a head of its own");
+                     "counted with a head of its own, which transformers keeps");
+    return false;
   }
   return ties;
 }

@@ -49,7 +49,7 @@ enum class QkNorm {
 };
 
 /// Rotary position embedding.
-enum class RopeKind { none, plain, linear, yarn, llama3, longrope };
+enum class RopeKind { none, plain, linear, dynamic, yarn, llama3, longrope, proportional };
 
 /// inv_freq_i = theta^(-2i/d) over the `rotary_dim` first dims.
 struct Rope {

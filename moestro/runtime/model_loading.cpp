@@ -6,6 +6,7 @@
 
 #include "moestro/checkpoint/hf_folder.h"
 #include "moestro/checkpoint/training_state.h"
+#include "moestro/checkpoint/verify_report.h"
 #include "moestro/core/error.h"
 #include "moestro/core/error_context.h"
 #include "moestro/core/log.h"
@@ -54,6 +55,14 @@ void require_plain_weights(const std::filesystem::path& folder, const model::HfC
                                     source.source + " quantization_config", source.quantization);
 }
 
+void warn_of_unused_weights(const std::filesystem::path& folder, const model::HfConfig& source) {
+  const auto unused = checkpoint::unexpected_tensors(checkpoint::HfFolder(folder), source.model);
+  if (unused.empty()) return;
+  log_warning("{}: {} tensors are no part of the model that {} describes, and are left out: {}{}",
+              folder.string(), unused.size(), source.source, printable(unused.front()),
+              unused.size() > 1 ? ", ..." : "");
+}
+
 LoadedModel load_folder(const std::filesystem::path& folder, const std::string& where,
                         const ModelCheck& check) {
   model::HfConfig source = in_context(where, [&] { return model::read_hf_config(folder); });
@@ -61,6 +70,7 @@ LoadedModel load_folder(const std::filesystem::path& folder, const std::string& 
   in_context(where, [&] {
     require_plain_weights(folder, loaded.source);
     load_weights(folder, loaded.decoder);
+    warn_of_unused_weights(folder, loaded.source);
   });
   return loaded;
 }

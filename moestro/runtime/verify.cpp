@@ -38,16 +38,29 @@ constexpr VerifyTolerance kBf16Tolerance{.logits = 1.5e-1,
                                          .steps_loss = 3e-2,
                                          .steps_grad_norm = 1e-1};
 
-std::vector<float> floats(const SafetensorsFile& file, const std::string& name,
-                          std::int64_t elements) {
-  const TensorInfo& info = file.info(name);
-  if (info.elements() != elements) {
-    throw input_error(file.path().string() + " " + name, "expected {} elements, got shape {}",
-                      elements, checkpoint::shape_text(info.shape));
-  }
-  std::vector<float> values(static_cast<std::size_t>(elements));
+std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
+  std::vector<float> values(static_cast<std::size_t>(file.info(name).elements()));
   file.read_floats(name, values);
   return values;
+}
+
+std::vector<float> floats(const SafetensorsFile& file, const std::string& name,
+                          const std::vector<std::int64_t>& shape) {
+  const TensorInfo& info = file.info(name);
+  if (info.shape != shape) {
+    throw input_error(file.path().string() + " " + name, "expected shape {}, got {}",
+                      checkpoint::shape_text(shape), checkpoint::shape_text(info.shape));
+  }
+  return floats(file, name);
+}
+
+double number(const SafetensorsFile& file, const std::string& name) {
+  const TensorInfo& info = file.info(name);
+  if (info.elements() != 1) {
+    throw input_error(file.path().string() + " " + name, "expected one number, got shape {}",
+                      checkpoint::shape_text(info.shape));
+  }
+  return static_cast<double>(floats(file, name)[0]);
 }
 
 /// Largest difference relative to the largest expected entry, or to `floor` where that is larger.
@@ -126,19 +139,21 @@ void compare_outputs(Decoder& decoder, const Reference& reference, const Safeten
   layers::Context context = reference.context;
   context.routing = &records;
   const at::Tensor ours = logits(decoder, context, reference.ids, {.hidden = &hidden});
+  const auto shape = [&](const at::Tensor& rows) {  // [T, width] there
+    return std::vector<std::int64_t>{reference.context.batch, reference.context.seq, rows.size(1)};
+  };
   result.logits_max_rel =
-      relative_difference(ours.data_ptr<float>(), floats(expected, "logits", ours.numel()));
+      relative_difference(ours.data_ptr<float>(), floats(expected, "logits", shape(ours)));
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const std::string name = fmt::format("hidden.{}", i);
     // transformers gives the last layer's after its norm, which references leave out.
     if (i + 1 == decoder.config.layers.size() && !expected.has(name)) continue;
     const double difference =
-        relative_difference(hidden[i].data_ptr<float>(), floats(expected, name, hidden[i].numel()));
+        relative_difference(hidden[i].data_ptr<float>(), floats(expected, name, shape(hidden[i])));
     result.hidden_max_rel = std::max(result.hidden_max_rel, difference);
   }
   if (expected.has("aux_loss")) {
-    const auto aux = static_cast<double>(floats(expected, "aux_loss", 1)[0]);
-    result.aux_loss_abs = std::abs(concatenated_aux_loss(records) - aux);
+    result.aux_loss_abs = std::abs(concatenated_aux_loss(records) - number(expected, "aux_loss"));
   }
 }
 
@@ -161,7 +176,7 @@ double gradient_floor(const SafetensorsFile& expected) {
   double largest = 0.0;
   for (const std::string& name : expected.names()) {
     if (!name.starts_with("grad.")) continue;
-    for (const float g : floats(expected, name, expected.info(name).elements())) {
+    for (const float g : floats(expected, name)) {
       largest = std::max(largest, std::abs(static_cast<double>(g)));
     }
   }
@@ -284,7 +299,7 @@ VerifyResult verify_against(const std::filesystem::path& folder, const VerifyOpt
   VerifyResult result;
   compare_outputs(decoder, reference, expected, result);
   const double loss = run_step(decoder, reference, options.defer_weight_gradients);
-  result.loss_abs = std::abs(loss - static_cast<double>(floats(expected, "loss", 1)[0]));
+  result.loss_abs = std::abs(loss - number(expected, "loss"));
   compare_gradients(decoder, expected, result);
   if (std::filesystem::exists(folder / "steps.json")) {
     compare_steps(decoder, reference, options.defer_weight_gradients, result);

@@ -120,6 +120,15 @@ TEST(WeightsErrors, NamesWhatALongropeLacks) {
             std::string::npos);
 }
 
+TEST(WeightsRope, WhatCannotTrainYetSaysSo) {
+  const auto why = [](const std::string& rope) { return why_not_trainable(with_rope(rope)); };
+  EXPECT_EQ(why(R"("rope_type": "dynamic", "factor": 2)"), "its rope_type is dynamic");
+  EXPECT_EQ(why(R"("rope_type": "proportional")"), "its rope_type is proportional");
+  model::ModelConfig odd = model::resolve_model("tiny").model;
+  odd.rope.rotary_dim = 5;
+  EXPECT_EQ(why_not_trainable(odd), "5 dims of a head rotate, which are no pairs");
+}
+
 TEST(WeightsRope, LongropeExtendsByTheQuotientOfPositionsUnlessItSaysOtherwise) {
   const std::string longrope =
       std::string(kLongrope) + R"(, "original_max_position_embeddings": 16)";

@@ -36,7 +36,6 @@ constexpr Change kBadValues[] = {
     {"tiny", "moe_intermediate_size", nullptr, "[config.json moe_intermediate_size]"},
     {"tiny", "num_key_value_heads", "3", "expected a divisor of num_attention_heads (4), got 3"},
     {"tiny", "num_key_value_heads", nullptr, "[config.json num_key_value_heads]"},
-    {"tiny", "head_dim", "33", "even number of dims to rotate"},
     {"tiny", "rms_norm_eps", "-1", "expected a number > 0, got -1"},
     {"tiny", "rms_norm_eps", "\"small\"", "got \"small\""},
     {"tiny", "norm_topk_prob", "1", "expected true or false, got 1"},
@@ -46,9 +45,9 @@ constexpr Change kBadValues[] = {
     {"tiny", "mlp_only_layers", "3", "expected a list"},
     {"tiny", "decoder_sparse_step", "0", "from 1 to"},
     {"tiny", "rope_theta", "0", "expected a number > 0, got 0"},
-    {"tiny", "rope_scaling", R"({"type": "dynamic", "factor": 2})",
-     "[config.json rope_scaling.type] expected one of default, linear, yarn, llama3, longrope, "
-     "got "},
+    {"tiny", "rope_scaling", R"({"type": "dynamik", "factor": 2})",
+     "[config.json rope_scaling.type] expected one of default, linear, dynamic, yarn, llama3, "
+     "longrope, proportional, got "},
     {"tiny", "rope_scaling", R"({"type": "yarn"})", "[config.json rope_scaling.factor]"},
     {"tiny", "rope_scaling", R"({"type": "yarn", "rope_type": "linear", "factor": 2})",
      "they spell one field"},

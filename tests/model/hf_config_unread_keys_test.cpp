@@ -97,7 +97,9 @@ constexpr Change kFixed[] = {
     {"tiny", "architectures", R"(["Qwen3MoeForSequenceClassification"])",
      "the head of a language model is counted"},
     {"nemotron-3-nano-30b-a3b", "tie_word_embeddings", "true",
-     "tie_word_embeddings = true: counted as tied, though transformers keeps a head of its own"},
+     "tie_word_embeddings = true: counted with a head of its own, which transformers keeps"},
+    {"tiny", "head_dim", "33", "dims of a head that rotate = 33: no even number"},
+    {"qwen3-next-80b-a3b", "head_dim", "20", "dims of a head that rotate = 5: no even number"},
     {"mixtral-8x7b", "architectures", R"(["MixtralModel"])", "the head of a language model"},
 };
 

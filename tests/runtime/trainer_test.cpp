@@ -403,6 +403,25 @@ TEST_F(Trainer, KeepsASecondRunOutOfItsCheckpointFolder) {
   EXPECT_EQ(train_and_collect(config_).result.steps, 0) << "free again";
 }
 
+TEST_F(Trainer, SaysWhichLoadedTensorsItLeavesOut) {
+  config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
+  config_.train.steps = 1;
+  const std::string saved = train_and_collect(config_).result.checkpoint;
+  config_.model.load = saved;
+  config_.model.config.clear();
+  config_.checkpoint.folder.clear();
+  testing::internal::CaptureStderr();
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), Not(HasSubstr("left out")));
+  std::string json = read_file(std::filesystem::path(saved) / "config.json");
+  json.replace(json.find("\"num_hidden_layers\": 2"), 22, "\"num_hidden_layers\": 1");
+  std::ofstream(std::filesystem::path(saved) / "config.json") << json;
+  testing::internal::CaptureStderr();
+  static_cast<void>(train_and_collect(config_));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("are left out: model.layers.1.input_layernorm.weight, ..."));
+}
+
 TEST_F(Trainer, SaysWhatHasChangedWhenItResumes) {
   config_.checkpoint.folder = (folder_.path() / "checkpoints").string();
   config_.train.steps = 2;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "moestro/core/text.h"
+#include "moestro/model/internal/known_keys.h"
 
 namespace moestro::model::internal {
 namespace {
@@ -134,8 +135,11 @@ Error ConfigObject::missing(Keys keys, std::string_view what) const {
   std::vector<std::string> others(keys.begin() + 1, keys.end());
   const std::string also =
       others.empty() ? "" : fmt::format(" (other spellings: {})", join(others, ", "));
-  return error(*keys.begin(), "expected {}, but the key is {}; add it{}", what,
-               mentions(keys) ? "null" : "missing", also);
+  const std::string misspelt =
+      mentions(keys) ? "" : unknown_key_near(*this, {keys.begin(), keys.end()});
+  return error(*keys.begin(), "expected {}, but the key is {}; {}{}", what,
+               mentions(keys) ? "null" : "missing",
+               misspelt.empty() ? "add it" : fmt::format("is \"{}\" meant?", misspelt), also);
 }
 
 void ConfigObject::note_class_default(std::string_view key, std::string_view value) const {

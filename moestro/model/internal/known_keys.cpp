@@ -156,10 +156,19 @@ bool contains(const KeyList& keys, const std::string& key) {
   return std::find(keys.begin(), keys.end(), key) != keys.end();
 }
 
-void note_unknown(const ConfigObject& config, const std::string& key, const KeyList& known) {
+/// The nearest of the keys that are known, or empty.
+std::string nearest_known(const std::string& key, const KeyList& known) {
   // A key this long is no misspelling, and comparing it would cost time.
   constexpr std::size_t kMaxComparedLength = 64;
-  const std::string suggestion = key.size() <= kMaxComparedLength ? nearest(key, known) : "";
+  return key.size() <= kMaxComparedLength ? nearest(key, known) : "";
+}
+
+bool is_known(const std::string& key) {
+  return contains(model_keys(), key) || contains(ignored_keys(), key);
+}
+
+void note_unknown(const ConfigObject& config, const std::string& key, const KeyList& known) {
+  const std::string suggestion = nearest_known(key, known);
   config.findings().unknown_keys.push_back(
       config.path() + printable(key) +
       (suggestion.empty() ? "" : fmt::format(" (did you mean {}?)", suggestion)));
@@ -171,8 +180,7 @@ void find_unknown_keys(const ConfigObject& config) {
   Findings& findings = config.findings();
   for (const auto& [key, value] : config.json().items()) {
     const std::string path = config.path() + key;
-    const bool is_known = contains(model_keys(), key) || contains(ignored_keys(), key);
-    if (!is_known) {
+    if (!is_known(key)) {
       note_unknown(config, key, model_keys());
     } else if (findings.asked_keys.contains(path)) {
       continue;
@@ -194,6 +202,14 @@ void find_unknown_keys(const ConfigObject& config) {
       findings.ignored_keys.push_back(path);
     }
   }
+}
+
+std::string unknown_key_near(const ConfigObject& config,
+                             const std::vector<std::string>& spellings) {
+  for (const auto& [key, value] : config.json().items()) {
+    if (!is_known(key) && !nearest_known(key, spellings).empty()) return printable(key);
+  }
+  return "";
 }
 
 void find_unknown_rope_keys(const ConfigObject& rope) {

@@ -83,12 +83,15 @@ RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
   const std::string type = scaling->text_or({"rope_type", "type"}, "default");
   if (type == "default") return RopeKind::plain;
   if (type == "linear") return RopeKind::linear;
+  if (type == "dynamic") return RopeKind::dynamic;
+  if (type == "proportional") return RopeKind::proportional;
   if (type == "yarn") return RopeKind::yarn;
   if (type == "llama3") return RopeKind::llama3;
   if (type == "longrope" || type == "su") return RopeKind::longrope;
   throw scaling->error(
       scaling->find({"rope_type"}) != nullptr ? "rope_type" : "type",
-      "expected one of default, linear, yarn, llama3, longrope, got \"{}\"; no other is supported",
+      "expected one of default, linear, dynamic, yarn, llama3, longrope, proportional, got \"{}\"; "
+      "no other is known",
       printable(type));
 }
 
@@ -147,7 +150,7 @@ void read_longrope(const ConfigObject& config, const ConfigObject& scaling, Rope
   rope.long_mscale = scaling.optional_real({"long_mscale"}, kRopeFactorBounds);
   rope.short_factor = scaling.reals({"short_factor"}, kRopeFactorBounds);
   rope.long_factor = scaling.reals({"long_factor"}, kRopeFactorBounds);
-  const auto expected = static_cast<std::size_t>(rope.rotary_dim / 2);
+  const auto expected = static_cast<std::size_t>((rope.rotary_dim + 1) / 2);
   const auto check = [&](std::string_view key, const std::vector<double>& factors) {
     if (!factors.empty() && factors.size() != expected) {
       throw scaling.error(
@@ -178,10 +181,8 @@ std::int64_t read_rotary_dim(const ConfigObject& config, const std::optional<Con
   }
   const auto dim = static_cast<std::int64_t>(static_cast<double>(rule.head_dim) * factor);
   if (dim < 2 || dim % 2 != 0) {
-    throw config.error("head_dim",
-                       "expected an even number of dims to rotate, got {}; correct head_dim (for "
-                       "latent attention qk_rope_head_dim) or partial_rotary_factor",
-                       dim);
+    config.note_doubt("dims of a head that rotate", Json(dim),
+                      "no even number of at least 2, as pairs are");
   }
   return dim;
 }
@@ -222,7 +223,8 @@ Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   const bool has_original = rope.kind == RopeKind::yarn || rope.kind == RopeKind::llama3 ||
                             rope.kind == RopeKind::longrope;
   if (has_original) rope.original_max_positions = read_original_positions(config, *scaling);
-  if (rope.kind == RopeKind::linear) rope.factor = scaling->real({"factor"}, kRopeFactorBounds);
+  if (rope.kind == RopeKind::linear || rope.kind == RopeKind::dynamic)
+    rope.factor = scaling->real({"factor"}, kRopeFactorBounds);
   if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
   if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
   if (rope.kind == RopeKind::longrope) read_longrope(config, *scaling, rope);
