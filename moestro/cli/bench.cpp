@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "moestro/cli/command.h"
 #include "moestro/cli/options.h"
@@ -15,6 +14,7 @@
 #include "moestro/core/units.h"
 #include "moestro/kernels/gemm.h"
 #include "moestro/kernels/gemm_peak.h"
+#include "moestro/kernels/parallel.h"
 
 namespace moestro::cli {
 namespace {
@@ -38,7 +38,7 @@ bool parse_bench(const Arguments& arguments, BenchArguments& parsed) {
                       printable(parsed.what, 60));
   }
   if (parsed.threads.empty()) {
-    const int cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+    const int cores = kernels::available_cores();
     parsed.threads = cores > 1 ? std::vector<int>{1, cores} : std::vector<int>{1};
   }
   return true;

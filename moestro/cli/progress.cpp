@@ -60,6 +60,14 @@ std::int64_t times_after(std::int64_t step, std::int64_t last, std::int64_t ever
   return (last + every - 1) / every - step / every;
 }
 
+/// Why the peak may be too low; empty where nobody else used the cores.
+std::string shared_cores_text(const runtime::RunReport& run) {
+  constexpr double kUndisturbed = 0.9;
+  if (run.gemm_peak_core_share >= kUndisturbed) return "";
+  return fmt::format(" with {:.0f} % of their cores' time: other programs have the rest",
+                     run.gemm_peak_core_share * 100.0);
+}
+
 }  // namespace
 
 Screen error_screen() {
@@ -97,11 +105,11 @@ std::string start_text(const runtime::RunReport& run) {
   std::string text = fmt::format(
       "model    {}\n         {} parameters, {} active, {} per token\n"
       "data     {} tokens to train on ({:.3g} epochs in all), {} held out\n"
-      "machine  {} threads, {}, GEMM peak {}\n",
+      "machine  {} threads, {}, GEMM peak {}{}\n",
       run.model, with_thousands(run.parameters), with_thousands(run.active_parameters),
       to_string(Flops(run.flops_per_token)), with_thousands(run.train_tokens), run.epochs,
       with_thousands(run.held_out_tokens), run.threads, run.dtype,
-      to_string(FlopsPerSecond(run.gemm_peak_flops_per_second)));
+      to_string(FlopsPerSecond(run.gemm_peak_flops_per_second)), shared_cores_text(run));
   if (run.first_step > 1) text += fmt::format("resumes  at step {}\n", run.first_step);
   return text;
 }
@@ -117,12 +125,14 @@ void Progress::start(const runtime::RunReport& run) {
 }
 
 void Progress::step(const runtime::StepReport& report) {
+  since_shown_.tokens += report.tokens;
+  since_shown_.seconds += report.step_seconds;
   elapsed_seconds_ += report.step_seconds + report.validation_seconds;
   average_step_seconds_ = report.step == first_step_ ? report.step_seconds
                                                      : kAveraging * average_step_seconds_ +
                                                            (1.0 - kAveraging) * report.step_seconds;
   if (report.validation_loss) validation_seconds_ = report.validation_seconds;
-  if (is_due(report)) show(report);
+  if (is_due(report)) show(report, since_shown_);
   if (report.validation_loss) {
     print_line(fmt::format("step {}: validation loss {:.4f} (unigram entropy {:.4f})", report.step,
                            *report.validation_loss, unigram_entropy_));
@@ -150,8 +160,14 @@ bool Progress::is_due(const runtime::StepReport& report) const {
          waited >= std::max(kPlainPeriod, kPlainShare * elapsed_seconds_);
 }
 
-void Progress::show(const runtime::StepReport& report) {
+void Progress::show(runtime::StepReport report, const Pace& pace) {
   const double eta = eta_seconds(report.step);
+  const double rate = static_cast<double>(pace.tokens) / pace.seconds;
+  const double change = rate / report.tokens_per_second;
+  report.tokens_per_second = rate;
+  report.flops_per_second *= change;
+  report.mfu *= change;
+  since_shown_ = {};
   shown_at_seconds_ = elapsed_seconds_;
   shown_step_ = report.step;
   if (!screen_.is_terminal) {

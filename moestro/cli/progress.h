@@ -51,8 +51,15 @@ class Progress {
   void finish();
 
  private:
+  /// Of some steps.
+  struct Pace {
+    std::int64_t tokens = 0;
+    double seconds = 0.0;
+  };
+
   [[nodiscard]] bool is_due(const runtime::StepReport& report) const;
-  void show(const runtime::StepReport& report);
+  /// The step, with the rates of all since the last one that was shown.
+  void show(runtime::StepReport report, const Pace& pace);
   void print_line(const std::string& line);
   /// Of the steps after this one, and of the validations and checkpoints among them, as long as
   /// those before took.
@@ -68,6 +75,7 @@ class Progress {
   double checkpoint_seconds_ = 0.0;
   double shown_at_seconds_ = 0.0;
   std::int64_t shown_step_ = 0;
+  Pace since_shown_;
   bool has_open_line_ = false;
 };
 

@@ -106,6 +106,7 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
   json["tokens_per_second"] = rate(static_cast<double>(totals.tokens), totals.seconds);
   json["flops_per_second"] = rate(totals.flops, totals.seconds);
   json["gemm_peak_flops_per_second"] = run.gemm_peak_flops_per_second;
+  json["gemm_peak_core_share"] = run.gemm_peak_core_share;
   json["mfu"] = mfu(run, totals);
   json["training_seconds"] = totals.seconds;
   json["validation_seconds"] = result.validation_seconds;

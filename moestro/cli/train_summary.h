@@ -23,9 +23,9 @@ void add(RunTotals& totals, const runtime::StepReport& step);
 
 /// Keys: format, version, model, parameters, active_parameters, steps, first_step, final_loss,
 /// validation_loss, validation_tokens, unigram_entropy, tokens, tokens_per_second,
-/// flops_per_second, gemm_peak_flops_per_second, mfu, training_seconds, validation_seconds,
-/// checkpoint_seconds, threads, dtype, peak_rss_bytes, interrupted, checkpoint, sample. What was
-/// not computed or measured is null.
+/// flops_per_second, gemm_peak_flops_per_second, gemm_peak_core_share, mfu, training_seconds,
+/// validation_seconds, checkpoint_seconds, threads, dtype, peak_rss_bytes, interrupted, checkpoint,
+/// sample. What was not computed or measured is null.
 [[nodiscard]] Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& result,
                                 const RunTotals& totals);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -22,6 +23,7 @@
 #include "moestro/data/batches.h"
 #include "moestro/data/text.h"
 #include "moestro/kernels/gemm_peak.h"
+#include "moestro/kernels/parallel.h"
 #include "moestro/layers/weights.h"
 #include "moestro/model/ledger.h"
 #include "moestro/runtime/checkpoints.h"
@@ -82,14 +84,35 @@ void check_balance(const RunConfig& config, const model::ModelConfig& model) {
   }
 }
 
+/// Of all threads of this process.
+double cpu_seconds() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0.0;
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
+}
+
+struct GemmPeak {
+  FlopsPerSecond rate;
+  double core_share = 1.0;  // of the time of as many cores as threads, that the measurement got
+};
+
+GemmPeak measure_peak(kernels::GemmType type, int threads) {
+  const Clock::time_point start = Clock::now();
+  const double used_before = cpu_seconds();
+  GemmPeak peak{.rate = kernels::measure_gemm_peak(type, threads)};
+  const int cores = std::min(threads, kernels::available_cores());
+  peak.core_share = std::min(1.0, (cpu_seconds() - used_before) / (seconds_since(start) * cores));
+  return peak;
+}
+
 /// Measured once in a process: its runs share a machine.
-FlopsPerSecond gemm_peak(const Compute& compute) {
+GemmPeak gemm_peak(const Compute& compute) {
   static std::mutex mutex;
-  static std::map<std::pair<kernels::GemmType, int>, FlopsPerSecond> peaks;
+  static std::map<std::pair<kernels::GemmType, int>, GemmPeak> peaks;
   const auto type = compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16;
   const std::lock_guard lock(mutex);
   const auto [peak, is_new] = peaks.try_emplace({type, compute.threads});
-  if (is_new) peak->second = kernels::measure_gemm_peak(type, compute.threads);
+  if (is_new) peak->second = measure_peak(type, compute.threads);
   return peak->second;
 }
 
@@ -131,7 +154,9 @@ RunReport report_of(const Run& run) {
   report.unigram_entropy =
       data::unigram_entropy(data::token_counts(labels, run.data.tokenizer.vocab_size));
   report.flops_per_token = ledger.flops.value();
-  report.gemm_peak_flops_per_second = gemm_peak(run.compute).value();
+  const GemmPeak peak = gemm_peak(run.compute);
+  report.gemm_peak_flops_per_second = peak.rate.value();
+  report.gemm_peak_core_share = peak.core_share;
   report.threads = run.compute.threads;
   report.dtype = run.compute.dtype_name;
   return report;

@@ -20,7 +20,7 @@ runtime::StepReport report_of(std::int64_t step, double seconds = 1.0) {
   report.loss = 2.5F;
   report.tokens = 4096;
   report.step_seconds = seconds;
-  report.tokens_per_second = 12345.0;
+  report.tokens_per_second = 4096.0 / seconds;
   report.flops_per_second = 0.25e12;
   report.mfu = 0.71;
   report.moe = runtime::MoeReport{.max_over_mean = 1.5};
@@ -49,7 +49,7 @@ TEST(Duration, UsesTheUnitThatFits) {
 
 TEST(ProgressLine, ShowsEverythingWhereThereIsRoom) {
   EXPECT_EQ(progress_line(report_of(7), 100, 93.0, 200),
-            "step   7/100  loss 2.5000  12345 tokens/s  0.25 TFLOP/s  MFU 71.0 %  load 1.50  "
+            "step   7/100  loss 2.5000  4096 tokens/s  0.25 TFLOP/s  MFU 71.0 %  load 1.50  "
             "ETA 1m33s");
 }
 
@@ -119,7 +119,7 @@ TEST(Progress, ShowsFirstAndLastStep) {
 }
 
 TEST(Progress, EtaIsTheRemainingStepsAtTheirAverageTime) {
-  EXPECT_THAT(shown(false, 5, 3.0), HasSubstr("step 2/5  loss 2.5000  12345 tokens/s  0.25 TFLOP/s "
+  EXPECT_THAT(shown(false, 5, 3.0), HasSubstr("step 2/5  loss 2.5000  1365 tokens/s  0.25 TFLOP/s "
                                               " MFU 71.0 %  load 1.50  ETA 9.0s\n"));
   std::string text;
   Progress progress({[&text](std::string_view more) { text += more; }, false, [] { return 80; }},
@@ -129,6 +129,18 @@ TEST(Progress, EtaIsTheRemainingStepsAtTheirAverageTime) {
   progress.step(report_of(1, 2.0));
   progress.step(report_of(2, 4.0));  // the last one counts for a tenth
   EXPECT_THAT(text, HasSubstr("ETA 2.2s\n"));
+}
+
+TEST(Progress, ShowsTheRatesOfAllStepsSinceTheLastLine) {
+  std::string text;
+  Progress progress({[&text](std::string_view more) { text = more; }, false, [] { return 80; }},
+                    {.steps = 100});
+  progress.step(report_of(1, 1.0));
+  for (const std::int64_t step : {2, 3, 4}) progress.step(report_of(step, 0.5));
+  EXPECT_THAT(text, HasSubstr("step   1/100")) << "not yet";
+  progress.step(report_of(5, 6.5));  // 4 steps in 8 s, this one with 630 tokens/s
+  EXPECT_THAT(text,
+              HasSubstr("step   5/100  loss 2.5000  2048 tokens/s  0.812 TFLOP/s  MFU 230.8 %"));
 }
 
 TEST(Progress, PutsValidationBesideTheUnigramEntropy) {
@@ -197,6 +209,9 @@ TEST(StartText, SaysWhatIsTrained) {
   run.dtype = "f32";
   EXPECT_THAT(start_text(run), HasSubstr("1,234,567 parameters, 345,678 active"));
   EXPECT_THAT(start_text(run), Not(HasSubstr("resumes")));
+  EXPECT_THAT(start_text(run), Not(HasSubstr("other programs")));
+  run.gemm_peak_core_share = 0.45;
+  EXPECT_THAT(start_text(run), HasSubstr("with 45 % of their cores' time: other programs"));
   run.first_step = 51;
   EXPECT_THAT(start_text(run), HasSubstr("resumes  at step 51"));
 }
