@@ -89,8 +89,8 @@ void drop_last_comma(std::string& json) {
 
 /// Gives members of objects, at any depth, another value: `edit`, asked with key and first
 /// character, returns its text, nullopt to leave the member alone, or empty text to remove it with
-/// the comma behind or before it. Every other
-/// byte stays: numbers that JSON lacks (Infinity) would not survive being parsed and printed.
+/// the comma behind or before it. Every other byte stays: numbers that JSON lacks (Infinity) would
+/// not survive being parsed and printed.
 template <class Edit>
 std::string edit_members(std::string_view json, const Edit& edit) {
   std::string result;

@@ -47,6 +47,14 @@ void check_texts(const std::string& file, const Json& settings) {
   }
 }
 
+/// Older versions did not write them.
+void check_losses(const Member& losses) {
+  if (losses.value.is_null()) return;
+  bool is_good = losses.value.is_array();
+  for (const Json& loss : losses.value) is_good = is_good && loss.is_number();
+  if (!is_good) reject(losses, "a list of numbers");
+}
+
 /// Windows that a run has passed when it stands at (epoch, offset) and has seen `sequences` say how
 /// many there are in an epoch.
 void check_position(const std::string& file, const Json& state, std::int64_t sequences) {
@@ -84,8 +92,7 @@ void check_state(const Json& state, const std::string& file) {
     const Member text = member(file, data, key);
     if (!text.value.is_string()) reject(text, "text");
   }
-  const Member loss = member(file, state, "loss");
-  if (!loss.value.is_null() && !loss.value.is_number()) reject(loss, "a number");
+  check_losses(member(file, state, "recent_losses"));
   const Member settings = member(file, state, "settings");
   if (!settings.value.is_null() && !settings.value.is_object()) reject(settings, "an object");
   if (settings.value.is_object()) check_texts(file, settings.value);

@@ -75,8 +75,9 @@ void InterruptGuard::wait(const std::stop_token& done) {
     }
     first = Clock::now();
     stop_ = true;
-    print_error(fmt::format("\ninterrupted: finishing this step{}; once more aborts at once\n",
-                            saves_ ? " and saving" : ""));
+    print_error(
+        fmt::format("\ninterrupted: finishing this step{}; again after a second aborts at once\n",
+                    saves_ ? " and saving" : ""));
   }
 }
 

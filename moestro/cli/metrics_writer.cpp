@@ -52,8 +52,8 @@ bool may_be_cut_off(std::string_view line) {
 /// What a metrics file holds for a run that goes on at some step.
 struct Past {
   std::string kept;  // the lines before that step
+  Line last;         // of those
   bool is_empty = true;
-  std::optional<float> last_loss;  // of the step before
 };
 
 /// A broken last line is what a crash leaves: it goes.
@@ -70,10 +70,20 @@ Past past_of(const std::string& old, std::int64_t first_step, const std::string&
     }
     if (!line) continue;
     past.is_empty = false;
-    if (line->step < first_step) past.kept += lines[i] + '\n';
-    if (line->step == first_step - 1) past.last_loss = line->loss;
+    if (line->step >= first_step) continue;
+    past.kept += lines[i] + '\n';
+    if (line->step >= past.last.step) past.last = *line;
   }
   return past;
+}
+
+/// Whether the file's last step has its loss among those of the steps before `first_step`.
+bool goes_on_in(const Past& past, std::int64_t first_step, const std::vector<float>& losses) {
+  if (losses.empty()) return true;
+  const std::int64_t steps_back = first_step - past.last.step;  // 1: the last of the losses
+  const auto count = static_cast<std::int64_t>(losses.size());
+  if (steps_back < 1 || steps_back > count) return false;
+  return past.last.loss == losses[static_cast<std::size_t>(count - steps_back)];
 }
 
 void set_aside(const std::filesystem::path& path) {
@@ -153,7 +163,7 @@ void require_other_than_output(const std::filesystem::path& path) {
 }
 
 MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t first_step,
-                             std::optional<float> loss_before)
+                             const std::vector<float>& recent_losses)
     : path_(behind_links(path)) {
   std::error_code code;
   const auto status = std::filesystem::status(path_, code);
@@ -163,7 +173,7 @@ MetricsWriter::MetricsWriter(const std::filesystem::path& path, std::int64_t fir
     remove_leftovers(path_);
     const std::string old = std::filesystem::exists(status) ? read_file(path_) : std::string();
     const Past past = past_of(old, first_step, path.string());
-    const bool is_of_this_run = first_step > 1 && (!loss_before || past.last_loss == loss_before);
+    const bool is_of_this_run = first_step > 1 && goes_on_in(past, first_step, recent_losses);
     if (!past.is_empty && !is_of_this_run) set_aside(path_);
     write_file_atomically(path_, is_of_this_run ? past.kept : "");
   }

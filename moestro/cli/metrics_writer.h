@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "moestro/core/file.h"
 #include "moestro/core/file_lock.h"
@@ -27,11 +28,12 @@ class MetricsWriter {
  public:
   /// Keeps the steps before `first_step` of an existing file and drops the others, so that a
   /// resumed run leaves every step once. The file of another run is set aside, with a warning: of
-  /// any, if this one begins at step 1, and otherwise one that does not hold the step before the
-  /// first with `loss_before` (none: not known, and the file is taken for this run's).
-  /// Errors: input, if the file holds something else or another run writes it; io.
+  /// any, if this one begins at step 1, and otherwise one whose last step before the first is none
+  /// of those with `recent_losses`, the last of which is of the step before the first (none: not
+  /// known, and the file is taken for this run's). An error may have kept the last step from the
+  /// file. Errors: input, if the file holds something else or another run writes it; io.
   MetricsWriter(const std::filesystem::path& path, std::int64_t first_step,
-                std::optional<float> loss_before);
+                const std::vector<float>& recent_losses);
 
   /// Goes on in a new file where the old one was removed or replaced, with a warning. Errors: io,
   /// e.g. a full disk; the file then ends with the step before.

@@ -64,7 +64,7 @@ std::int64_t times_after(std::int64_t step, std::int64_t last, std::int64_t ever
 std::string shared_cores_text(const runtime::RunReport& run) {
   constexpr double kUndisturbed = 0.9;
   if (run.gemm_peak_core_share >= kUndisturbed) return "";
-  return fmt::format(" with {:.0f} % of their cores' time: other programs have the rest",
+  return fmt::format(" with {:.0f} % of its core's time: other programs have the rest",
                      run.gemm_peak_core_share * 100.0);
 }
 

@@ -75,7 +75,7 @@ runtime::TrainHooks hooks_of(Audience& audience, const runtime::RunConfig& confi
     if (run.first_step > steps) return;  // no step is left: metrics stay as they are
     if (!metrics_path.empty()) {
       audience.metrics = in_context(metrics_key, [&] {
-        return std::make_unique<MetricsWriter>(metrics_path, run.first_step, run.loss_before);
+        return std::make_unique<MetricsWriter>(metrics_path, run.first_step, run.recent_losses);
       });
     }
     if (audience.shows_progress) audience.progress.start(run);

@@ -106,8 +106,9 @@ Description read_description(const std::filesystem::path& folder) {
       .step = state.at("step").get<std::int64_t>(),
       .tokens_seen = state.at("tokens_seen").get<std::int64_t>(),
       .position = data::position_from_json(state.at("position"), folder.string())};
-  if (state.contains("loss") && state["loss"].is_number())
-    description.progress.loss = state["loss"].get<float>();
+  if (state.contains("recent_losses")) {
+    description.progress.recent_losses = state["recent_losses"].get<std::vector<float>>();
+  }
   description.config = model::read_hf_config(folder);
   return description;
 }
@@ -174,12 +175,12 @@ std::string save_checkpoint(const std::string& root, const RunIdentity& identity
     const StoredTensor& t = stored.at(spec.name);
     return std::span<const float>(piece(t.moments->second, t.binding));
   };
-  Json state{{"step", progress.step},
-             {"tokens_seen", progress.tokens_seen},
-             {"position", data::to_json(progress.position)},
-             {"data", to_json(identity.data)},
-             {"settings", identity.settings}};
-  if (progress.loss) state["loss"] = *progress.loss;
+  const Json state{{"step", progress.step},
+                   {"tokens_seen", progress.tokens_seen},
+                   {"recent_losses", progress.recent_losses},
+                   {"position", data::to_json(progress.position)},
+                   {"data", to_json(identity.data)},
+                   {"settings", identity.settings}};
   const auto folder = checkpoint::step_folder(root, progress.step);
   checkpoint::save_training_checkpoint(folder, model.source.json, state, tensors);
   return folder.string();

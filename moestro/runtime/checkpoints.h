@@ -18,7 +18,7 @@ struct Progress {
   std::int64_t step = 0;
   std::int64_t tokens_seen = 0;
   data::BatchPosition position;
-  std::optional<float> loss;  // of that step; checkpoints of older versions do not say
+  std::vector<float> recent_losses;  // of that step, the last, and of two at most
 };
 
 /// What must agree for a position in the data to mean the same windows; but for the seed, which may

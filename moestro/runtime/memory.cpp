@@ -1,5 +1,7 @@
 #include "moestro/runtime/memory.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <fstream>
 #include <limits>
@@ -33,11 +35,13 @@ std::optional<double> number_in(const fs::path& path) {
 
 /// The names of the files of one version of control groups.
 struct GroupFiles {
-  const char *limit, *usage, *reclaimable;
+  const char *limit, *usage;
+  const char*
+      reclaimable[2];  // of memory.stat: files that are held in memory because there is room
 };
-constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", "inactive_file"};
-constexpr GroupFiles kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes",
-                                  "total_inactive_file"};
+constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_file", "active_file"}};
+constexpr GroupFiles kVersion1 = {
+    "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
 /// What a group and those around it leave, in bytes. A container may show its own group as `base`
 /// and not know the path to it, so that folders that are absent are passed over.
@@ -47,9 +51,11 @@ double left_in_groups(const fs::path& base, const fs::path& group, const GroupFi
     const fs::path folder = base / at;
     const auto limit = number_in(folder / files.limit), usage = number_in(folder / files.usage);
     if (limit && usage) {
-      const double reclaimable =
-          number_after(folder / "memory.stat", files.reclaimable).value_or(0.0);
-      left = std::min(left, std::max(0.0, *limit - *usage + reclaimable));
+      double free = *limit - *usage;
+      for (const char* key : files.reclaimable) {
+        free += number_after(folder / "memory.stat", key).value_or(0.0);
+      }
+      left = std::min(left, std::max(0.0, free));
     }
     if (at.empty()) return left;
   }
@@ -76,15 +82,17 @@ double left_in_groups(const fs::path& root) {
 
 }  // namespace
 
-Bytes available_memory(const fs::path& root) {
+std::optional<Bytes> available_memory(const fs::path& root) {
   const auto kib = number_after(root / "proc/meminfo", "MemAvailable:");
   const double free = std::min(kib ? *kib * 1024.0 : kUnlimited, left_in_groups(root));
-  return Bytes(free == kUnlimited ? 0.0 : free);
+  return free == kUnlimited ? std::nullopt : std::optional(Bytes(free));
 }
 
-bool is_too_much(Bytes needed) {
-  const Bytes available = available_memory();
-  return available.value() > 0.0 && needed > available;
+std::string why_too_much(Bytes needed, const fs::path& root) {
+  const std::optional<Bytes> available = available_memory(root);
+  if (!available || needed <= *available) return "";
+  return fmt::format("{} of the {} this machine has free", to_string(needed),
+                     to_string(*available));
 }
 
 }  // namespace moestro::runtime

@@ -3,6 +3,8 @@
 // there is is killed without a word.
 
 #include <filesystem>
+#include <optional>
+#include <string>
 
 #include "moestro/core/units.h"
 
@@ -11,9 +13,10 @@ namespace moestro::runtime {
 /// Memory the system can give this process without swapping, within the limits of its control
 /// groups (containers, batch jobs); nothing, if it does not say. `root`: where /proc and /sys are
 /// looked for.
-[[nodiscard]] Bytes available_memory(const std::filesystem::path& root = "/");
+[[nodiscard]] std::optional<Bytes> available_memory(const std::filesystem::path& root = "/");
 
-/// Whether so much is more than the system can give, as far as it says.
-[[nodiscard]] bool is_too_much(Bytes needed);
+/// "5.00 GiB of the 2.00 GiB this machine has free", if it is more than that; empty, if it is not,
+/// or the system does not say.
+[[nodiscard]] std::string why_too_much(Bytes needed, const std::filesystem::path& root = "/");
 
 }  // namespace moestro::runtime

@@ -24,12 +24,12 @@ void check_memory(const model::HfConfig& source) {
   constexpr double kBytesPerParameter = 16.0;  // f32 weight, gradient and two AdamW moments
   const model::Ledger ledger = model::make_ledger(source.model, 1, {.with_mtp = false});
   const Bytes needed(kBytesPerParameter * static_cast<double>(ledger.params.total));
-  if (is_too_much(needed)) {
+  if (const std::string problem = why_too_much(needed); !problem.empty()) {
     throw infeasible_error(
         source.source,
         "expected a model that fits, got {} parameters whose weights, gradients and optimizer "
-        "state take {} of the {} this machine has free; choose a smaller model or a larger machine",
-        with_thousands(ledger.params.total), to_string(needed), to_string(available_memory()));
+        "state take {}; choose a smaller model or a larger machine",
+        with_thousands(ledger.params.total), problem);
   }
 }
 

@@ -102,10 +102,14 @@ void begin_gradients(Optimizer& optimizer) {
   for (layers::Parameter* parameter : optimizer.parameters) layers::begin_gradient(*parameter);
 }
 
-double update(Optimizer& optimizer, std::int64_t step, double loss) {
-  const OptimizerSection& config = optimizer.config;
+double usable_gradient_norm(Optimizer& optimizer, std::int64_t step, double loss) {
   const double norm = gradient_norm(optimizer);
   require_finite(optimizer, step, loss, norm);
+  return norm;
+}
+
+void apply_update(Optimizer& optimizer, std::int64_t step, double norm) {
+  const OptimizerSection& config = optimizer.config;
   kernels::AdamwStep adamw{
       .lr = static_cast<float>(learning_rate(config, optimizer.total_steps, step)),
       .beta1 = static_cast<float>(config.betas[0]),
@@ -123,6 +127,11 @@ double update(Optimizer& optimizer, std::int64_t step, double loss) {
                    parameter.grad.data_ptr<float>(), moments.first.data_ptr<float>(),
                    moments.second.data_ptr<float>(), rounded_copy(parameter));
   }
+}
+
+double update(Optimizer& optimizer, std::int64_t step, double loss) {
+  const double norm = usable_gradient_norm(optimizer, step, loss);
+  apply_update(optimizer, step, norm);
   return norm;
 }
 

@@ -35,9 +35,14 @@ struct Optimizer {
 /// Forgets all gradients: the next writers overwrite.
 void begin_gradients(Optimizer& optimizer);
 
-/// Clips, updates every parameter and its compute copy. Returns the gradient norm before clipping.
-/// `loss` is that of the step. Errors: input, before anything is changed, if loss or norm is not
-/// finite; names causes that fit: before the first update, the learning rate is none.
+/// The gradient norm, before clipping. `loss` is that of the step. Errors: input, if loss or norm
+/// is not finite; names causes that fit: before the first update, the learning rate is none.
+[[nodiscard]] double usable_gradient_norm(Optimizer& optimizer, std::int64_t step, double loss);
+
+/// Clips and updates every parameter and its compute copy.
+void apply_update(Optimizer& optimizer, std::int64_t step, double norm);
+
+/// Both. Returns the norm.
 double update(Optimizer& optimizer, std::int64_t step, double loss);
 
 }  // namespace moestro::runtime

@@ -30,8 +30,8 @@ layers::Context context_of(const StepPlan& plan, std::int64_t sequences, std::in
 
 }  // namespace
 
-StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
-                       const data::Batch& batch, std::int64_t step) {
+StepOutcome compute_gradients(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
+                              const data::Batch& batch, std::int64_t step) {
   const std::int64_t sequences = plan.micro_batch * plan.shards;
   MOESTRO_CHECK(batch.sequences % sequences == 0 && batch.seq_len == plan.seq_len,
                 "a batch of {} sequences cannot be cut into micro-batches of {}", batch.sequences,
@@ -51,11 +51,23 @@ StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& p
     const at::Tensor labels = rows(batch.labels, batch, m * sequences, sequences);
     outcome.loss += forward_backward(decoder, context, ids, labels, scale, plan.recompute);
   }
-  outcome.grad_norm = update(optimizer, step, outcome.loss);
+  outcome.grad_norm = usable_gradient_norm(optimizer, step, outcome.loss);
   outcome.routing = sum_routing(records);
+  return outcome;
+}
+
+void apply_gradients(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
+                     const StepOutcome& outcome, std::int64_t step) {
+  apply_update(optimizer, step, outcome.grad_norm);
   if (plan.balance.bias_update > 0.0) {
     update_selection_biases(outcome.routing, plan.balance.bias_update, decoder.weights);
   }
+}
+
+StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
+                       const data::Batch& batch, std::int64_t step) {
+  StepOutcome outcome = compute_gradients(decoder, optimizer, plan, batch, step);
+  apply_gradients(decoder, optimizer, plan, outcome, step);
   return outcome;
 }
 

@@ -30,7 +30,17 @@ struct StepOutcome {
   StepRouting routing;
 };
 
-/// Trains on one global batch as step number `step` (from 1).
+/// Forward and backward over one global batch for step number `step` (from 1). Changes nothing but
+/// gradients. Errors: as usable_gradient_norm.
+[[nodiscard]] StepOutcome compute_gradients(Decoder& decoder, Optimizer& optimizer,
+                                            const StepPlan& plan, const data::Batch& batch,
+                                            std::int64_t step);
+
+/// Updates weights, moments and selection biases by these gradients.
+void apply_gradients(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
+                     const StepOutcome& outcome, std::int64_t step);
+
+/// Both: trains on one global batch.
 [[nodiscard]] StepOutcome train_step(Decoder& decoder, Optimizer& optimizer, const StepPlan& plan,
                                      const data::Batch& batch, std::int64_t step);
 

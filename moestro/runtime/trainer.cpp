@@ -23,7 +23,6 @@
 #include "moestro/data/batches.h"
 #include "moestro/data/text.h"
 #include "moestro/kernels/gemm_peak.h"
-#include "moestro/kernels/parallel.h"
 #include "moestro/layers/weights.h"
 #include "moestro/model/ledger.h"
 #include "moestro/runtime/checkpoints.h"
@@ -60,6 +59,7 @@ struct Run {
   StepPlan plan;
   RunReport report;
   Progress done;                                 // whole steps
+  bool has_weights_of_done = true;               // false while a step changes them
   std::vector<std::string> damaged_checkpoints;  // passed over when resuming
   bool has_saved = false;
 };
@@ -84,24 +84,24 @@ void check_balance(const RunConfig& config, const model::ModelConfig& model) {
   }
 }
 
-/// Of all threads of this process.
+/// Of the calling thread.
 double cpu_seconds() {
   timespec used{};
-  if (::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used) != 0) return 0.0;
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return 0.0;
   return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 struct GemmPeak {
   FlopsPerSecond rate;
-  double core_share = 1.0;  // of the time of as many cores as threads, that the measurement got
+  double core_share = 1.0;  // of a core's time, that the measuring thread got
 };
 
 GemmPeak measure_peak(kernels::GemmType type, int threads) {
   const Clock::time_point start = Clock::now();
   const double used_before = cpu_seconds();
   GemmPeak peak{.rate = kernels::measure_gemm_peak(type, threads)};
-  const int cores = std::min(threads, kernels::available_cores());
-  peak.core_share = std::min(1.0, (cpu_seconds() - used_before) / (seconds_since(start) * cores));
+  // It works as long as any thread does; those that wait for it are no sign of anything.
+  peak.core_share = std::min(1.0, (cpu_seconds() - used_before) / seconds_since(start));
   return peak;
 }
 
@@ -285,7 +285,7 @@ std::string resume(Run& run) {
   run.batches->seek(progress.position, found->folder);
   run.done = progress;
   run.report.first_step = progress.step + 1;
-  run.report.loss_before = progress.loss;
+  run.report.recent_losses = progress.recent_losses;
   run.damaged_checkpoints = found->damaged;
   return found->folder;
 }
@@ -333,12 +333,29 @@ bool is_due(std::int64_t step, std::int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-/// The step after those that are done. An error leaves these as they were.
+/// The losses of the last two steps, as they are reported.
+std::vector<float> with_next(const std::vector<float>& losses, double next) {
+  std::vector<float> last;
+  if (!losses.empty()) last.push_back(losses.back());
+  last.push_back(static_cast<float>(next));
+  return last;
+}
+
+/// The step after those that are done.
 StepReport run_step(Run& run) {
   const std::int64_t step = run.done.step + 1;
   const Clock::time_point start = Clock::now();
   const data::Batch batch = run.batches->next(run.config.train.global_batch);
-  const StepOutcome outcome = train_step(run.model.decoder, run.optimizer, run.plan, batch, step);
+  const StepOutcome outcome =
+      compute_gradients(run.model.decoder, run.optimizer, run.plan, batch, step);
+  Progress done = {.step = step,
+                   .tokens_seen = run.done.tokens_seen + batch.sequences * batch.seq_len,
+                   .position = run.batches->position(),
+                   .recent_losses = with_next(run.done.recent_losses, outcome.loss)};
+  run.has_weights_of_done = false;
+  apply_gradients(run.model.decoder, run.optimizer, run.plan, outcome, step);
+  run.done = std::move(done);
+  run.has_weights_of_done = true;
   StepReport report;
   report.step = step;
   report.loss = static_cast<float>(outcome.loss);
@@ -350,10 +367,6 @@ StepReport run_step(Run& run) {
   report.grad_norm = outcome.grad_norm;
   report.lr = learning_rate(run.config.optimizer, run.config.train.steps, step);
   report.moe = summarise(outcome.routing);
-  run.done = {.step = step,
-              .tokens_seen = run.done.tokens_seen + report.tokens,
-              .position = run.batches->position(),
-              .loss = report.loss};
   return report;
 }
 
@@ -384,6 +397,10 @@ void save(Run& run, const TrainHooks& hooks, TrainResult& result) {
 /// Keeps what the steps so far have cost when an error ends the run. Older checkpoints stay, whose
 /// weights may be better than those of a run that diverges.
 void rescue(Run& run, const TrainHooks& hooks, TrainResult& result) {
+  if (!run.has_weights_of_done) {
+    log_warning("step {} could not be saved: the next one has begun to change it", run.done.step);
+    return;
+  }
   try {
     write_checkpoint(run, hooks, result);
   } catch (const std::exception& error) {

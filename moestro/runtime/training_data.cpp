@@ -34,11 +34,12 @@ TextSizes sizes_of(const std::vector<std::string>& files) {
 void check_memory(const RunConfig& config, const TextSizes& training, const TextSizes& validation) {
   const double bytes = training.total + validation.total;
   const Bytes needed(bytes * sizeof(data::Token) + std::max(training.largest, validation.largest));
-  if (!is_too_much(needed)) return;
+  const std::string problem = why_too_much(needed);
+  if (problem.empty()) return;
   throw infeasible_error(config.where("data.text"),
-                         "expected text that fits, got {} that takes {} as tokens, of the {} this "
-                         "machine has free; use less text or a larger machine",
-                         to_string(Bytes(bytes)), to_string(needed), to_string(available_memory()));
+                         "expected text that fits, got {} that takes {}, as tokens; use less text "
+                         "or a larger machine",
+                         to_string(Bytes(bytes)), problem);
 }
 
 /// So that the streams do not move as they grow, when they would take twice their memory.

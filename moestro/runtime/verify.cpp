@@ -41,6 +41,13 @@ constexpr VerifyTolerance kBf16Tolerance{.logits = 1.5e-1,
 std::vector<float> floats(const SafetensorsFile& file, const std::string& name) {
   std::vector<float> values(static_cast<std::size_t>(file.info(name).elements()));
   file.read_floats(name, values);
+  const auto bad = std::find_if_not(values.begin(), values.end(),
+                                    [](float value) { return std::isfinite(value); });
+  if (bad != values.end()) {
+    throw input_error(file.path().string() + " " + name,
+                      "expected finite numbers, got {} at element {}; make the reference anew",
+                      std::isnan(*bad) ? "NaN" : "an infinity", bad - values.begin());
+  }
   return values;
 }
 

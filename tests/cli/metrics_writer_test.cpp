@@ -146,20 +146,29 @@ TEST(MetricsWriter, SetsTheFileAsideForAFreshRun) {
   EXPECT_FALSE(std::filesystem::exists(folder.path() / "m.earlier-3")) << "it was empty";
 }
 
+runtime::StepReport report_of(std::int64_t step, float loss) {
+  runtime::StepReport report = report_of(step);
+  report.loss = loss;
+  return report;
+}
+
 TEST(MetricsWriter, SetsTheFileOfAnotherRunAsideWhenItIsResumed) {
   const test::TemporaryFolder folder;
   const std::filesystem::path path = folder.path() / "metrics.jsonl";
   {
     MetricsWriter writer(path, 1, {});
-    for (std::int64_t step = 1; step <= 4; ++step) writer.write(report_of(step));
+    for (const float step : {1.0F, 2.0F, 3.0F, 4.0F}) {
+      writer.write(report_of(static_cast<std::int64_t>(step), 6.0F - step));
+    }
   }
-  const float loss = report_of(3).loss;
-  MetricsWriter(path, 4, loss).write(report_of(4));
+  MetricsWriter(path, 4, {4.0F, 3.0F}).write(report_of(4));
   EXPECT_EQ(steps_in(path), "1 2 3 4 ") << "its own";
-  MetricsWriter(path, 4, std::nextafter(loss, 3.0F)).write(report_of(4));
+  MetricsWriter(path, 6, {2.3F, 1.0F}).write(report_of(6));
+  EXPECT_EQ(steps_in(path), "1 2 3 4 6 ") << "its own, without the line of step 5";
+  MetricsWriter(path, 4, {4.0F, 3.1F}).write(report_of(4));
   EXPECT_EQ(steps_in(path), "4 ") << "one that had another loss there";
-  EXPECT_EQ(steps_in(path.string() + ".earlier-1"), "1 2 3 4 ");
-  MetricsWriter(path, 9, loss).write(report_of(9));
+  EXPECT_EQ(steps_in(path.string() + ".earlier-1"), "1 2 3 4 6 ");
+  MetricsWriter(path, 9, {2.3F, 2.3F}).write(report_of(9));
   EXPECT_EQ(steps_in(path), "9 ") << "one that ended before";
   EXPECT_EQ(steps_in(path.string() + ".earlier-2"), "4 ");
 }

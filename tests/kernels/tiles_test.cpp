@@ -9,17 +9,29 @@ namespace {
 
 constexpr std::int64_t kMostRows = 5000;
 
-std::vector<RowPiece> pieces_of(std::int64_t rows) {
-  const RowCut cut(rows);
+std::vector<RowPiece> pieces_of(std::int64_t rows, std::int64_t tile) {
+  const RowCut cut(rows, tile);
   std::vector<RowPiece> out;
   for (std::int64_t i = 0; i < cut.count(); ++i) out.push_back(cut.piece(i));
   return out;
 }
 
+struct Case {
+  std::int64_t rows, tile;
+};
+
+std::vector<Case> all_cuts() {
+  std::vector<Case> cuts;
+  for (const std::int64_t tile : {kRowTile, kDeepRowTile}) {
+    for (std::int64_t rows = 1; rows <= kMostRows; ++rows) cuts.push_back({rows, tile});
+  }
+  return cuts;
+}
+
 TEST(RowCut, PutsEveryRowIntoOnePiece) {
-  for (std::int64_t rows = 1; rows <= kMostRows; ++rows) {
+  for (const auto& [rows, tile] : all_cuts()) {
     std::int64_t next = 0;
-    for (const RowPiece& piece : pieces_of(rows)) {
+    for (const RowPiece& piece : pieces_of(rows, tile)) {
       ASSERT_EQ(piece.begin, next) << rows;
       ASSERT_GT(piece.end, piece.begin) << rows;
       next = piece.end;
@@ -29,22 +41,22 @@ TEST(RowCut, PutsEveryRowIntoOnePiece) {
 }
 
 TEST(RowCut, HasHeightsOfWholeGranulesThatDifferByOne) {
-  for (std::int64_t rows = 1; rows <= kMostRows; ++rows) {
-    const auto all = pieces_of(rows);
-    std::int64_t least = kRowTile / 4 * 5, most = 0;
+  for (const auto& [rows, tile] : all_cuts()) {
+    const auto all = pieces_of(rows, tile);
+    std::int64_t least = tile / 4 * 5, most = 0;
     for (const RowPiece& piece : all) {
       ASSERT_EQ(piece.height % kRowGranule, 0) << rows;
       least = std::min(least, piece.height);
       most = std::max(most, piece.height);
     }
-    ASSERT_LE(most, kRowTile / 4 * 5) << rows;
+    ASSERT_LE(most, tile / 4 * 5) << rows;
     ASSERT_LE(most - least, kRowGranule) << rows;
   }
 }
 
 TEST(RowCut, FillsUpTheLastPieceOnlyAndByLessThanAGranule) {
-  for (std::int64_t rows = 1; rows <= kMostRows; ++rows) {
-    const auto all = pieces_of(rows);
+  for (const auto& [rows, tile] : all_cuts()) {
+    const auto all = pieces_of(rows, tile);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::int64_t missing = all[i].height - (all[i].end - all[i].begin);
       ASSERT_GE(missing, 0) << rows;

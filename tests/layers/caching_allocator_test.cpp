@@ -28,7 +28,7 @@ double used() {
 }
 
 /// A line of /proc/self/status, in bytes.
-double status(const std::string& key) {
+[[maybe_unused]] double status(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
     double kib = 0.0;

@@ -21,7 +21,7 @@ class AvailableMemory : public testing::Test {
     std::filesystem::create_directories((root_.path() / name).parent_path());
     static_cast<void>(root_.file(name, content));
   }
-  double bytes() const { return available_memory(root_.path()).value(); }
+  double bytes() const { return available_memory(root_.path()).value_or(Bytes(-1.0)).value(); }
 
   test::TemporaryFolder root_;
 };
@@ -42,7 +42,7 @@ TEST_F(AvailableMemory, IsWhatTheTightestGroupLeaves) {
   put("sys/fs/cgroup/batch/memory.max", "4194304\n");
   put("sys/fs/cgroup/batch/memory.current", "3145728\n");
   EXPECT_EQ(bytes(), 1.0 * kMiB);
-  put("sys/fs/cgroup/batch/memory.stat", "anon 1\ninactive_file 524288\n");
+  put("sys/fs/cgroup/batch/memory.stat", "anon 1\ninactive_file 262144\nactive_file 262144\n");
   EXPECT_EQ(bytes(), 1.5 * kMiB) << "cached files make room";
 }
 
@@ -66,11 +66,19 @@ TEST_F(AvailableMemory, IsNothingInAGroupThatIsOverItsLimit) {
   put("sys/fs/cgroup/job/memory.max", "1048576\n");
   put("sys/fs/cgroup/job/memory.current", "2097152\n");
   EXPECT_EQ(bytes(), 0.0);
+  EXPECT_EQ(why_too_much(Bytes(kMiB), root_.path()),
+            "1.00 MiB of the 0.00 B this machine has free");
 }
 
-TEST(IsTooMuch, ComparesWithThisMachine) {
-  EXPECT_FALSE(is_too_much(Bytes(1.0)));
-  EXPECT_TRUE(is_too_much(Bytes(1e18)));
+TEST_F(AvailableMemory, IsUnknownWhereNothingSaysIt) {
+  const test::TemporaryFolder empty;
+  EXPECT_FALSE(available_memory(empty.path()).has_value());
+  EXPECT_EQ(why_too_much(Bytes(1e18), empty.path()), "");
+}
+
+TEST(WhyTooMuch, ComparesWithThisMachine) {
+  EXPECT_EQ(why_too_much(Bytes(1.0)), "");
+  EXPECT_NE(why_too_much(Bytes(1e18)), "");
 }
 
 }  // namespace

@@ -56,6 +56,30 @@ class TrainStep : public testing::Test {
   StepPlan plan_;
 };
 
+/// What a run that is ended by an error may still save.
+TEST_F(TrainStep, GradientsChangeNeitherWeightsNorMoments) {
+  plan_.balance.bias_update = 0.1;
+  layers::initialise(decoder_.config, 3, decoder_.weights);
+  selection_bias().zero_();
+  Optimizer optimizer = make_optimizer({}, 10, layers::parameters(decoder_.weights));
+  const auto sums = [&] {
+    double weights = selection_bias().abs().sum().item<double>(), moments = 0.0;
+    for (std::size_t i = 0; i < optimizer.parameters.size(); ++i) {
+      weights += optimizer.parameters[i]->value.sum().item<double>();
+      moments += optimizer.moments[i].first.abs().sum().item<double>();
+    }
+    return std::pair(weights, moments);
+  };
+  const auto before = sums();
+  const StepOutcome outcome =
+      compute_gradients(decoder_, optimizer, plan_, batch_of(kSequences), 1);
+  EXPECT_GT(outcome.grad_norm, 0.0);
+  EXPECT_EQ(sums(), before);
+  apply_gradients(decoder_, optimizer, plan_, outcome, 1);
+  EXPECT_NE(sums().first, before.first);
+  EXPECT_GT(sums().second, 0.0);
+}
+
 TEST_F(TrainStep, ZLossIsAMeanOverTheWholeBatch) {
   const double without = grad_norm(8, 1);
   plan_.balance.z_loss = 1.0;

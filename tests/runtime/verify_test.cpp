@@ -168,9 +168,18 @@ TEST_P(Golden, NoticesEveryKindOfWrongOutput) {
               [](auto& values) { values[0] += 5e-4F * std::max(largest(values), 1e-6F); });
     EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << name;
   }
-  copy_with(reference, folder.path(), kExpected, "logits",
-            [](auto& values) { values[0] = std::nanf(""); });
-  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance) << "not a number";
+}
+
+TEST_P(Golden, RefusesOutputsThatAreNotFinite) {
+  const test::TemporaryFolder folder;
+  for (const float value : {std::nanf(""), HUGE_VALF}) {
+    for (const std::string& name : {std::string("logits"), std::string("hidden.0"),
+                                    std::string("loss"), smallest_gradient(GetParam())}) {
+      copy_with(GetParam(), folder.path(), kExpected, name,
+                [&](auto& values) { values[0] = value; });
+      EXPECT_THROW(static_cast<void>(verify_against(folder.path(), {})), Error) << name;
+    }
+  }
 }
 
 TEST_P(Golden, NoticesAWrongLossOfAStep) {

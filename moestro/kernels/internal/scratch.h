@@ -39,7 +39,7 @@ enum class Purpose {
 /// largest request. Errors: std::bad_alloc.
 [[nodiscard]] std::byte* scratch_bytes(Purpose purpose, std::size_t bytes);
 
-/// Bytes that the calling thread keeps, of all purposes.
+/// Bytes that the calling thread keeps, of all purposes: tests hold the kernels to their bounds.
 [[nodiscard]] std::size_t scratch_kept();
 
 template <class T>
