@@ -74,6 +74,10 @@ template <class T>
     const std::int64_t at = row * range.keys;
     differentiate_row(last - first, scale, block.log_sum_exp[row], block.dot[row],
                       block.scores + at + first, block.d_probabilities + at + first);
+    // Its probability is 1 whatever the score: what differs from 0 is rounding.
+    if (range.sees_one_key(row % range.queries)) {
+      std::fill_n(block.d_probabilities + at + first, last - first, 0.0F);
+    }
     internal::write_row(range, first, last, block.scores + at, block.probabilities + at);
     internal::write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }

@@ -173,10 +173,11 @@ void refuse_unused_gradients(const SafetensorsFile& expected, const std::set<std
   }
 }
 
-/// A gradient that is zero in exact arithmetic (queries and keys where each query sees one key) is
-/// rounding noise on both sides, and float32 cannot tell it from zero better than 1e-7 of the
-/// gradients it is a difference of. So no tensor is measured against less than this share of the
-/// model's largest gradient: a tolerance of 1e-4 then never asks for more than float32's rounding.
+/// A gradient that is zero in exact arithmetic (the router's, where one expert is chosen and its
+/// weight normalised) is rounding noise on both sides, and float32 cannot tell it from zero better
+/// than 1e-7 of the gradients it is a difference of. So no tensor is measured against less than
+/// this share of the model's largest gradient: a tolerance of 1e-4 then never asks for more than
+/// float32's rounding.
 constexpr double kGradientNoise = 1e-3;
 
 double gradient_floor(const SafetensorsFile& expected) {

@@ -106,6 +106,22 @@ TEST(Attention, EmptyBatchAndEmptySequenceDoNothing) {
   }
 }
 
+/// The softmax of one score is 1 whatever the score.
+TEST(Attention, QueriesThatSeeOneKeyGiveItsScoreNoGradient) {
+  SKIP_WITHOUT_GEMM();
+  for (const AttentionShape& s : {shape_of(2, 40, 4, 2, 24, 1), shape_of(2, 1, 4, 2, 24, 0)}) {
+    const auto qkv = normal<float>(s.batch * s.seq * s.row(), 1);
+    const auto d_out = normal<float>(s.batch * s.seq * s.heads * s.head_dim, 2);
+    const Results<float> r = run(s, qkv, d_out);
+    const std::int64_t queries_and_keys = (s.heads + s.kv_heads) * s.head_dim;
+    for (std::size_t i = 0; i < r.d_qkv.size(); ++i) {
+      const auto column = static_cast<std::int64_t>(i) % s.row();
+      if (column >= queries_and_keys) continue;
+      ASSERT_EQ(r.d_qkv[i], 0.0F) << i;
+    }
+  }
+}
+
 TEST(Attention, BitsDoNotDependOnThreads) {
   SKIP_WITHOUT_GEMM();
   const AttentionShape s = shape_of(2, 300, 4, 2, 32, 0);

@@ -44,6 +44,8 @@ struct BlockRange {
     if (window <= 0) return 0;
     return std::clamp<std::int64_t>(query + i + 1 - window - key, 0, last(i));
   }
+  /// Whether query i sees one key of the whole sequence.
+  [[nodiscard]] bool sees_one_key(std::int64_t i) const { return window == 1 || query + i == 0; }
 };
 
 /// Calls body(range) for the key blocks that queries [query, end) see, in order.
