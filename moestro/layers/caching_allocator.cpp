@@ -45,8 +45,8 @@ Block* map_block(std::size_t size) {
   const std::size_t huge = size / kHugePage * kHugePage;
   auto* block = new (std::nothrow) Block{.size = size};  // NOLINT: free_block ends it
   if (block == nullptr) return nullptr;
-  block->memory = std::aligned_alloc(huge > 0 ? kHugePage : kCacheLine, size);
-  if (block->memory == nullptr) {
+  // Not aligned_alloc, which takes whole multiples of the alignment only.
+  if (::posix_memalign(&block->memory, huge > 0 ? kHugePage : kCacheLine, size) != 0) {
     delete block;  // NOLINT: made above
     return nullptr;
   }
@@ -55,7 +55,7 @@ Block* map_block(std::size_t size) {
 }
 
 void free_block(Block* block) {
-  std::free(block->memory);  // NOLINT: from aligned_alloc
+  std::free(block->memory);  // NOLINT: from posix_memalign
   delete block;              // NOLINT: made by map_block
 }
 
