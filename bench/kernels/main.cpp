@@ -11,5 +11,5 @@ int main(int argc, char** argv) {
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
   benchmark::RunSpecifiedBenchmarks();
   benchmark::Shutdown();
-  return 0;
+  return moestro::kernels::benches::num_wrong_results() > 0 ? 1 : 0;
 }

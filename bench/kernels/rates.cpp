@@ -11,6 +11,8 @@
 namespace moestro::kernels::benches {
 namespace {
 
+int wrong_results = 0;  // Google Benchmark exits with 0 whatever was skipped
+
 double now_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
@@ -48,7 +50,7 @@ FlopsPerSecond gemm_peak(GemmType type, int threads) {
   static std::map<std::pair<GemmType, int>, FlopsPerSecond> measured;
   const auto found = measured.find({type, threads});
   if (found != measured.end()) return found->second;
-  const FlopsPerSecond peak = measure_gemm_peak(type, threads);
+  const FlopsPerSecond peak = measure_gemm_peak(type, threads).rate;
   measured.emplace(std::pair{type, threads}, peak);
   return peak;
 }
@@ -79,7 +81,12 @@ void report_bytes(benchmark::State& state, Bytes bytes, Seconds best, int thread
 bool is_correct(benchmark::State& state, double error, double tolerance) {
   if (error < tolerance) return true;
   state.SkipWithError("wrong result");
+  wrong_results += 1;
   return false;
+}
+
+int num_wrong_results() {
+  return wrong_results;
 }
 
 void one_and_all_threads(benchmark::internal::Benchmark* bench) {

@@ -33,6 +33,9 @@ void report_bytes(benchmark::State& state, Bytes bytes, Seconds best, int thread
 /// Marks the benchmark as failed if `error` is not below `tolerance`; true if it may be timed.
 [[nodiscard]] bool is_correct(benchmark::State& state, double error, double tolerance);
 
+/// Benchmarks that is_correct marked as failed so far.
+[[nodiscard]] int num_wrong_results();
+
 /// Registers the thread counts 1 and all cores.
 void one_and_all_threads(benchmark::internal::Benchmark* bench);
 

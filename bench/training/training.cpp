@@ -118,7 +118,7 @@ Json run(const Arguments& arguments) {
     gemm.push_back(kernels::measure_gemm_peak(compute.dtype == at::kFloat ? kernels::GemmType::f32
                                                                           : kernels::GemmType::bf16,
                                               compute.threads, Seconds{0.3})
-                       .value());
+                       .rate.value());
   }
   const model::Ledger ledger =
       model::make_ledger(decoder.config, batch.seq_len, {.with_mtp = false});

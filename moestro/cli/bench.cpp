@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "moestro/cli/command.h"
@@ -47,7 +48,7 @@ bool parse_bench(const Arguments& arguments, BenchArguments& parsed) {
 struct Rate {
   const char* dtype;
   int threads;
-  FlopsPerSecond rate;
+  kernels::GemmPeak peak;
 };
 
 std::vector<Rate> measure(const std::vector<int>& thread_counts) {
@@ -68,19 +69,32 @@ Json rates_json(const std::vector<Rate>& rates) {
                {"has_fast_bf16", kernels::has_fast_bf16()},
                {"gemm", Json::array()}};
   for (const Rate& r : rates) {
-    json["gemm"].push_back(
-        {{"dtype", r.dtype}, {"threads", r.threads}, {"flops_per_second", r.rate.value()}});
+    json["gemm"].push_back({{"dtype", r.dtype},
+                            {"threads", r.threads},
+                            {"flops_per_second", r.peak.rate.value()},
+                            {"core_share", r.peak.core_share}});
   }
   return json;
+}
+
+/// Rates count processor time, so that they hold when the cores are shared; empty where they are
+/// not.
+std::string shared_cores_text(const std::vector<Rate>& rates) {
+  double least = 1.0;
+  for (const Rate& r : rates) least = std::min(least, r.peak.core_share);
+  if (least >= kernels::kUndisturbedShare) return "";
+  return fmt::format(
+      "\nOther programs took up to {:.0f} % of the cores; these are the rates without them.\n",
+      (1.0 - least) * 100.0);
 }
 
 std::string rates_text(const std::vector<Rate>& rates) {
   Table table({"dtype", "threads", "peak"}, {Align::left, Align::right, Align::right});
   for (const Rate& r : rates) {
-    table.row({r.dtype, std::to_string(r.threads), to_string(r.rate)});
+    table.row({r.dtype, std::to_string(r.threads), to_string(r.peak.rate)});
   }
-  return fmt::format("Matrix products, {}\n\n{}", kernels::gemm_instruction_set(),
-                     table.to_string());
+  return fmt::format("Matrix products, {}\n\n{}{}", kernels::gemm_instruction_set(),
+                     table.to_string(), shared_cores_text(rates));
 }
 
 }  // namespace

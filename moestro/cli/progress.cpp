@@ -12,6 +12,7 @@
 
 #include "moestro/core/text.h"
 #include "moestro/core/units.h"
+#include "moestro/kernels/gemm_peak.h"
 
 namespace moestro::cli {
 namespace {
@@ -60,12 +61,12 @@ std::int64_t times_after(std::int64_t step, std::int64_t last, std::int64_t ever
   return (last + every - 1) / every - step / every;
 }
 
-/// Why the peak may be too low; empty where nobody else used the cores.
+/// Why MFU, whose peak is that of an idle machine, may be low; empty where nobody else used the
+/// cores.
 std::string shared_cores_text(const runtime::RunReport& run) {
-  constexpr double kUndisturbed = 0.9;
-  if (run.gemm_peak_core_share >= kUndisturbed) return "";
-  return fmt::format(" with {:.0f} % of its core's time: other programs have the rest",
-                     run.gemm_peak_core_share * 100.0);
+  if (run.gemm_peak_core_share >= kernels::kUndisturbedShare) return "";
+  return fmt::format("; other programs take {:.0f} % of the cores, which lowers MFU",
+                     (1.0 - run.gemm_peak_core_share) * 100.0);
 }
 
 }  // namespace

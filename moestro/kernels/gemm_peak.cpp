@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <ctime>
+#include <future>
 #include <limits>
 #include <vector>
 
@@ -19,20 +21,16 @@ struct Shape {
 constexpr std::array kShapes = {Shape{4096, 1024, 512}, Shape{2048, 1024, 1024},
                                 Shape{512, 1024, 512}};
 
-class ThreadsForNow {
- public:
-  explicit ThreadsForNow(int threads) : before_(num_threads()) { set_num_threads(threads); }
-  ~ThreadsForNow() { set_num_threads(before_); }
-  ThreadsForNow(const ThreadsForNow&) = delete;
-  ThreadsForNow& operator=(const ThreadsForNow&) = delete;
-
- private:
-  int before_;
-};
-
 double now_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration<double>(now).count();
+}
+
+/// Processor time of the calling thread: what other programs take is not in it.
+double used_seconds() {
+  timespec used{};
+  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return now_seconds();
+  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
 }
 
 /// Values in [-1, 1) without a pattern the hardware could profit from.
@@ -47,38 +45,70 @@ std::vector<T> arbitrary(std::int64_t count) {
   return values;
 }
 
+struct Timing {
+  double fastest = std::numeric_limits<double>::infinity();  // seconds of a call
+  double used = 0.0;                                         // seconds of all of them
+};
+
+/// Repeats `call` in this thread until `end` of now_seconds(), at least twice.
+template <class Call>
+Timing time_calls(const Call& call, double end) {
+  Timing timing;
+  for (int repetition = 0; repetition < 2 || now_seconds() < end; ++repetition) {
+    const double before = used_seconds();
+    call();
+    const double seconds = used_seconds() - before;
+    timing.fastest = std::min(timing.fastest, seconds);
+    timing.used += seconds;
+  }
+  return timing;
+}
+
 template <class T>
-FlopsPerSecond measure_shape(const Shape& s, double limit_seconds) {
+GemmPeak measure_shape(const Shape& s, int threads, double limit_seconds) {
   const auto a = arbitrary<T>(s.m * s.k);
   const auto b = arbitrary<T>(s.k * s.n);
-  std::vector<T> c(static_cast<std::size_t>(s.m * s.n));
-  const auto call = [&] {
+  const auto multiply_into = [&](std::vector<T>& c) {
     gemm(rows_of(a.data(), s.m, s.k), rows_of(b.data(), s.k, s.n), rows_of(c.data(), s.m, s.n));
   };
-  call();
+  const auto new_result = [&] { return std::vector<T>(static_cast<std::size_t>(s.m * s.n)); };
+  auto first = new_result();
+  multiply_into(first);  // compiles
+
   const double start = now_seconds();
-  double best = std::numeric_limits<double>::infinity();
-  double before = start;
-  for (int repetition = 0; repetition < 2 || before - start < limit_seconds; ++repetition) {
-    call();
-    const double after = now_seconds();
-    best = std::min(best, after - before);
-    before = after;
+  std::vector<std::future<Timing>> team;
+  for (int t = 0; t < threads; ++t) {
+    team.push_back(std::async(std::launch::async, [&] {
+      set_num_threads(1);  // of this thread
+      auto c = new_result();
+      return time_calls([&] { multiply_into(c); }, start + limit_seconds);
+    }));
   }
   const auto flops =
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
-  return Flops{flops} / Seconds{best};
+  double rate = 0.0;
+  double used = 0.0;
+  for (std::future<Timing>& thread : team) {
+    const Timing timing = thread.get();
+    rate += flops / timing.fastest;
+    used += timing.used;
+  }
+  const double passed = (now_seconds() - start) * static_cast<double>(threads);
+  return {FlopsPerSecond{rate}, std::min(1.0, used / passed)};
 }
 
 }  // namespace
 
-FlopsPerSecond measure_gemm_peak(GemmType type, int threads, Seconds limit) {
-  const ThreadsForNow guard(threads);
+GemmPeak measure_gemm_peak(GemmType type, int threads, Seconds limit) {
+  const int cores = available_cores();
+  const int count = threads > 0 ? std::min(threads, cores) : cores;
   const double each = limit.value() / static_cast<double>(kShapes.size());
-  FlopsPerSecond peak;
+  GemmPeak peak{.core_share = 0.0};
   for (const Shape& shape : kShapes) {
-    peak = std::max(peak, type == GemmType::f32 ? measure_shape<float>(shape, each)
-                                                : measure_shape<bf16>(shape, each));
+    const GemmPeak found = type == GemmType::f32 ? measure_shape<float>(shape, count, each)
+                                                 : measure_shape<bf16>(shape, count, each);
+    peak.rate = std::max(peak.rate, found.rate);
+    peak.core_share += found.core_share / static_cast<double>(kShapes.size());
   }
   return peak;
 }

@@ -9,14 +9,22 @@ namespace moestro::kernels {
 
 enum class GemmType : std::uint8_t { f32, bf16 };
 
+struct GemmPeak {
+  FlopsPerSecond rate;
+  double core_share =
+      1.0;  // of the cores' time, that the measurement got: other programs had the rest
+};
+
+/// A core_share of less means that others were at work.
+inline constexpr double kUndisturbedShare = 0.9;
+
 /// Best rate of `gemm` over a few shapes a training step is made of, [M, K] by [K, N]: a dense
 /// layer
 /// ([4096, 512] by [512, 1024]), a square one ([2048, 1024] by [1024, 1024]) and an expert ([512,
-/// 512] by [512, 1024]); bf16 inputs give bf16 output. Each shape is repeated for its third of
-/// `limit`, at least twice after one call that compiles it; the fastest call counts. `threads` as
-/// in set_num_threads; the calling thread's setting is restored. Errors: input, if this build has
-/// no GEMM.
-[[nodiscard]] FlopsPerSecond measure_gemm_peak(GemmType type, int threads,
-                                               Seconds limit = Seconds{0.3});
+/// 512] by [512, 1024]); bf16 inputs give bf16 output. `threads` threads (0 or less: one per core,
+/// never more) multiply side by side, each repeating every shape for its third of `limit`, at least
+/// twice; the rate is the sum of their fastest calls, in processor time, so that a busy machine has
+/// the peak of an idle one. Errors: input, if this build has no GEMM.
+[[nodiscard]] GemmPeak measure_gemm_peak(GemmType type, int threads, Seconds limit = Seconds{0.3});
 
 }  // namespace moestro::kernels

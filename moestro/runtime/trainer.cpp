@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <ctime>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -84,35 +83,14 @@ void check_balance(const RunConfig& config, const model::ModelConfig& model) {
   }
 }
 
-/// Of the calling thread.
-double cpu_seconds() {
-  timespec used{};
-  if (::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used) != 0) return 0.0;
-  return static_cast<double>(used.tv_sec) + 1e-9 * static_cast<double>(used.tv_nsec);
-}
-
-struct GemmPeak {
-  FlopsPerSecond rate;
-  double core_share = 1.0;  // of a core's time, that the measuring thread got
-};
-
-GemmPeak measure_peak(kernels::GemmType type, int threads) {
-  const Clock::time_point start = Clock::now();
-  const double used_before = cpu_seconds();
-  GemmPeak peak{.rate = kernels::measure_gemm_peak(type, threads)};
-  // It works as long as any thread does; those that wait for it are no sign of anything.
-  peak.core_share = std::min(1.0, (cpu_seconds() - used_before) / seconds_since(start));
-  return peak;
-}
-
 /// Measured once in a process: its runs share a machine.
-GemmPeak gemm_peak(const Compute& compute) {
+kernels::GemmPeak gemm_peak(const Compute& compute) {
   static std::mutex mutex;
-  static std::map<std::pair<kernels::GemmType, int>, GemmPeak> peaks;
+  static std::map<std::pair<kernels::GemmType, int>, kernels::GemmPeak> peaks;
   const auto type = compute.dtype == at::kFloat ? kernels::GemmType::f32 : kernels::GemmType::bf16;
   const std::lock_guard lock(mutex);
   const auto [peak, is_new] = peaks.try_emplace({type, compute.threads});
-  if (is_new) peak->second = measure_peak(type, compute.threads);
+  if (is_new) peak->second = kernels::measure_gemm_peak(type, compute.threads);
   return peak->second;
 }
 
@@ -154,7 +132,7 @@ RunReport report_of(const Run& run) {
   report.unigram_entropy =
       data::unigram_entropy(data::token_counts(labels, run.data.tokenizer.vocab_size));
   report.flops_per_token = ledger.flops.value();
-  const GemmPeak peak = gemm_peak(run.compute);
+  const kernels::GemmPeak peak = gemm_peak(run.compute);
   report.gemm_peak_flops_per_second = peak.rate.value();
   report.gemm_peak_core_share = peak.core_share;
   report.threads = run.compute.threads;

@@ -52,8 +52,8 @@ struct RunReport {
   double unigram_entropy = 0.0;             // of their own frequencies, nats per token
   double flops_per_token = 0.0;             // forward + backward
   double gemm_peak_flops_per_second = 0.0;  // measured in this process, this dtype and thread count
-  double gemm_peak_core_share = 1.0;  // of its core's time that the measuring thread got: less than
-                                      // 1 where other programs take from it
+  double gemm_peak_core_share =
+      1.0;  // of the cores' time, that this process could get when it began
   int threads = 1;
   std::string dtype;                 // what is computed in, after any fallback
   std::int64_t first_step = 1;       // > 1 when resumed; > train.steps: no step is left

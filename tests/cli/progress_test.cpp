@@ -211,7 +211,7 @@ TEST(StartText, SaysWhatIsTrained) {
   EXPECT_THAT(start_text(run), Not(HasSubstr("resumes")));
   EXPECT_THAT(start_text(run), Not(HasSubstr("other programs")));
   run.gemm_peak_core_share = 0.45;
-  EXPECT_THAT(start_text(run), HasSubstr("with 45 % of its core's time: other programs"));
+  EXPECT_THAT(start_text(run), HasSubstr("; other programs take 55 % of the cores"));
   run.first_step = 51;
   EXPECT_THAT(start_text(run), HasSubstr("resumes  at step 51"));
 }

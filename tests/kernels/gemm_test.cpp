@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <string>
 #include <thread>
@@ -373,12 +374,35 @@ TEST(Gemm, ManyShapesDoNotGrowTheCacheForever) {
   }
 }
 
-TEST(GemmPeak, IsPositiveAndRestoresTheThreads) {
+TEST(GemmPeak, IsPositiveAndLeavesTheThreadsAlone) {
   SKIP_WITHOUT_GEMM();
   with_threads(2, [] {
-    EXPECT_GT(measure_gemm_peak(GemmType::f32, 1, Seconds{0.001}).value(), 1e8);
+    const GemmPeak peak = measure_gemm_peak(GemmType::f32, 1, Seconds{0.001});
+    EXPECT_GT(peak.rate.value(), 1e8);
+    EXPECT_GT(peak.core_share, 0.0);
+    EXPECT_LE(peak.core_share, 1.0);
     EXPECT_EQ(num_threads(), 2);
   });
+}
+
+TEST(GemmPeak, IsThatOfTheCoresHoweverManyPrograms) {
+  SKIP_WITHOUT_GEMM();
+  const auto peak = [](int threads) {
+    return measure_gemm_peak(GemmType::f32, threads, Seconds{0.03}).rate.value();
+  };
+  const double alone = peak(0);
+  EXPECT_LT(peak(8 * available_cores()), 2.0 * alone) << "cores cannot do more than they can";
+  std::atomic<bool> stop = false;
+  std::vector<std::jthread> others;
+  for (int i = 0; i < 4 * available_cores(); ++i)
+    others.emplace_back([&] {
+      while (!stop) {
+      }
+    });
+  const GemmPeak beside = measure_gemm_peak(GemmType::f32, 0, Seconds{0.03});
+  stop = true;
+  EXPECT_GT(beside.rate.value(), 0.5 * alone);
+  EXPECT_LT(beside.core_share, 0.8);
 }
 
 }  // namespace
