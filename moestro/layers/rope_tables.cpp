@@ -1,7 +1,15 @@
 #include "moestro/layers/rope_tables.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/cos.h>
+#include <ATen/ops/outer.h>
+#include <ATen/ops/pow.h>
+#include <ATen/ops/sin.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,22 +19,26 @@
 
 #include "moestro/core/error.h"
 
+// Every operation is the f32 operation of transformers, in its order. An angle grows with the
+// position and so does its rounding: exact angles differ by 1e-4 at position 2000, which sharp
+// attention shows.
+
 namespace moestro::layers {
 namespace {
 
 using std::numbers::pi;
 
-std::vector<double> plain_frequencies(const model::Rope& rope) {
-  std::vector<double> frequency(static_cast<std::size_t>(rope.rotary_dim / 2));
-  for (std::size_t i = 0; i < frequency.size(); ++i) {
-    frequency[i] =
-        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dim));
-  }
-  return frequency;
+at::Tensor numbers(std::int64_t count) {
+  return at::arange(count, at::TensorOptions().dtype(at::kFloat));
+}
+
+/// theta^(2 i / rotary_dim): what a position is divided by in dimension i.
+at::Tensor plain_periods(const model::Rope& rope) {
+  return at::pow(rope.theta, numbers(rope.rotary_dim / 2) * 2.0 / rope.rotary_dim);
 }
 
 /// Blends plain and stretched frequencies by how often a dimension turns in the original context.
-void apply_yarn(const model::Rope& rope, std::vector<double>& frequency) {
+at::Tensor yarn_frequencies(const model::Rope& rope) {
   const auto dim = static_cast<double>(rope.rotary_dim);
   const auto original = static_cast<double>(rope.original_max_positions);
   const auto correction = [&](double rotations) {
@@ -40,25 +52,22 @@ void apply_yarn(const model::Rope& rope, std::vector<double>& frequency) {
   low = std::max(low, 0.0);
   high = std::min(high, dim - 1.0);
   if (low == high) high += 0.001;
-  for (std::size_t i = 0; i < frequency.size(); ++i) {
-    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
-    frequency[i] *= 1.0 - ramp + ramp / rope.factor;
-  }
+  const at::Tensor periods = plain_periods(rope);
+  const at::Tensor ramp = at::clamp((numbers(rope.rotary_dim / 2) - low) / (high - low), 0.0, 1.0);
+  const at::Tensor plain_share = 1.0 - ramp;
+  return (1.0 / (rope.factor * periods)) * (1.0 - plain_share) + (1.0 / periods) * plain_share;
 }
 
-void apply_llama3(const model::Rope& rope, std::vector<double>& frequency) {
+at::Tensor llama3_frequencies(const model::Rope& rope) {
   const auto original = static_cast<double>(rope.original_max_positions);
-  for (double& f : frequency) {
-    const double wavelength = 2.0 * pi / f;
-    if (wavelength < original / rope.high_freq_factor) continue;
-    if (wavelength > original / rope.low_freq_factor) {
-      f /= rope.factor;
-      continue;
-    }
-    const double smooth = (original / wavelength - rope.low_freq_factor) /
-                          (rope.high_freq_factor - rope.low_freq_factor);
-    f *= (1.0 - smooth) / rope.factor + smooth;
-  }
+  const at::Tensor plain = 1.0 / plain_periods(rope);
+  const at::Tensor wavelength = 2.0 * pi / plain;
+  const at::Tensor smooth = (original / wavelength - rope.low_freq_factor) /
+                            (rope.high_freq_factor - rope.low_freq_factor);
+  const at::Tensor blended = (1.0 - smooth) * plain / rope.factor + smooth * plain;
+  const at::Tensor longer =
+      at::where(wavelength > original / rope.low_freq_factor, plain / rope.factor, blended);
+  return at::where(wavelength < original / rope.high_freq_factor, plain, longer);
 }
 
 double yarn_mscale(double scale, double factor) {
@@ -70,11 +79,12 @@ bool is_long(const model::Rope& rope, std::int64_t seq) {
   return seq > rope.original_max_positions;
 }
 
-void apply_longrope(const model::Rope& rope, std::int64_t seq, std::vector<double>& frequency) {
+at::Tensor longrope_frequencies(const model::Rope& rope, std::int64_t seq) {
   const std::vector<double>& factor = is_long(rope, seq) ? rope.long_factor : rope.short_factor;
-  MOESTRO_CHECK(factor.size() == frequency.size(), "{} longrope factors for {} frequencies",
-                factor.size(), frequency.size());
-  for (std::size_t i = 0; i < frequency.size(); ++i) frequency[i] /= factor[i];
+  const at::Tensor periods = plain_periods(rope);
+  MOESTRO_CHECK(static_cast<std::int64_t>(factor.size()) == periods.numel(),
+                "{} longrope factors for {} frequencies", factor.size(), periods.numel());
+  return 1.0 / (at::tensor(factor, at::TensorOptions().dtype(at::kFloat)) * periods);
 }
 
 double longrope_scale(const model::Rope& rope, std::int64_t seq) {
@@ -97,8 +107,8 @@ double attention_factor(const model::Rope& rope, std::int64_t seq) {
   return yarn_mscale(1.0, rope.factor);
 }
 
-std::vector<double> frequencies(const model::Rope& rope, std::int64_t seq) {
-  std::vector<double> frequency = plain_frequencies(rope);
+/// Radians per position. Shape: [rotary_dim / 2].
+at::Tensor frequencies(const model::Rope& rope, std::int64_t seq) {
   switch (rope.kind) {
     case model::RopeKind::none:
     case model::RopeKind::plain:
@@ -106,42 +116,26 @@ std::vector<double> frequencies(const model::Rope& rope, std::int64_t seq) {
     case model::RopeKind::proportional:  // so, too
       break;
     case model::RopeKind::linear:
-      for (double& f : frequency) f /= rope.factor;
-      break;
+      return 1.0 / plain_periods(rope) / rope.factor;
     case model::RopeKind::yarn:
-      apply_yarn(rope, frequency);
-      break;
+      return yarn_frequencies(rope);
     case model::RopeKind::llama3:
-      apply_llama3(rope, frequency);
-      break;
+      return llama3_frequencies(rope);
     case model::RopeKind::longrope:
-      apply_longrope(rope, seq, frequency);
-      break;
+      return longrope_frequencies(rope, seq);
   }
-  return frequency;
+  return 1.0 / plain_periods(rope);
 }
 
 }  // namespace
 
 RopeTables make_rope_tables(const model::Rope& rope, std::int64_t seq) {
   if (rope.kind == model::RopeKind::none || rope.rotary_dim == 0) return {};
-  const std::vector<double> frequency = frequencies(rope, seq);
-  const auto half = static_cast<std::int64_t>(frequency.size());
+  const at::Tensor angles = at::outer(numbers(seq), frequencies(rope, seq));
   const double factor = attention_factor(rope, seq);
-  RopeTables tables;
-  tables.interleaved = rope.interleaved;
-  tables.cos = at::empty({seq, half}, at::kFloat);
-  tables.sin = at::empty({seq, half}, at::kFloat);
-  auto* cos = tables.cos.data_ptr<float>();
-  auto* sin = tables.sin.data_ptr<float>();
-  for (std::int64_t s = 0; s < seq; ++s) {
-    for (std::int64_t i = 0; i < half; ++i) {
-      const double angle = static_cast<double>(s) * frequency[static_cast<std::size_t>(i)];
-      cos[s * half + i] = static_cast<float>(std::cos(angle) * factor);
-      sin[s * half + i] = static_cast<float>(std::sin(angle) * factor);
-    }
-  }
-  return tables;
+  return {.cos = at::cos(angles) * factor,
+          .sin = at::sin(angles) * factor,
+          .interleaved = rope.interleaved};
 }
 
 bool serve(const RopeTables& tables, const model::Rope& rope, std::int64_t seq) {

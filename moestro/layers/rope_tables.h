@@ -8,8 +8,9 @@
 
 namespace moestro::layers {
 
-/// Tables for positions 0 .. seq - 1, computed in f64 and rounded once; the attention factor of
-/// YaRN and longrope is folded in. Longrope uses its long factors for all positions when seq is
+/// Tables for positions 0 .. seq - 1, in f32 throughout as transformers computes them, so that long
+/// sequences agree with it; the attention factor of YaRN and longrope is folded in. Shapes:
+/// [seq, rotary_dim / 2]. Longrope uses its long factors for all positions when seq is
 /// more than original_max_positions, and its short ones otherwise. Undefined tables for
 /// RopeKind::none. Source: Su et al. 2021 (RoPE); Peng et al. 2023 (YaRN); Ding et al. 2024
 /// (LongRoPE); all rules as in transformers' modeling_rope_utils.
