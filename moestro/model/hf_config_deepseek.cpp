@@ -93,7 +93,7 @@ void read_latent_attention(const ConfigObject& config, ModelConfig& model) {
   rule.head_dim = mla.qk_rope_head_dim;
   rule.interleaved = config.flag_or({"rope_interleave"}, true);
   rule.published_keys = {"rope_scaling", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"};
-  model.rope = read_rope(config, rule);
+  model.rope = read_rope(config, model.max_positions, rule);
   mla.scale = 1.0 / std::sqrt(static_cast<double>(query_dim));
   if (model.rope.kind == RopeKind::yarn && model.rope.mscale_all_dim) {
     const double mscale = yarn_mscale(model.rope.factor, *model.rope.mscale_all_dim);
@@ -134,13 +134,15 @@ ModelConfig read_deepseek_v1(const ConfigObject& config) {
   rule.kv_heads_default_to_heads = true;
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.rope = read_rope(config, model.max_positions, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
   model.moe.router.aux_loss_coefficient =
       config.real_or({"aux_loss_alpha"}, 0.0, kCoefficientBounds);
   require_choice(config, "scoring_func", "softmax", {"softmax"});
-  model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
+  // DeepSeek's own gate leaves the score of a single expert as it is.
+  model.moe.router.renormalise =
+      config.flag_or_class({"norm_topk_prob"}, false) && model.moe.router.top_k > 1;
   read_widths(config, model, std::nullopt);
   return model;
 }
@@ -208,7 +210,8 @@ ModelConfig read_glm4_moe(const ConfigObject& config) {
   rule.has_output_bias = false;
   model.attention = read_attention(config, model.hidden, rule);
   model.attention.qk_norm = config.flag({"use_qk_norm"}) ? QkNorm::per_head : QkNorm::none;
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim, .default_partial = 0.5});
+  model.rope = read_rope(config, model.max_positions,
+                         {.head_dim = model.attention.head_dim, .default_partial = 0.5});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router = read_router(config);
   read_sigmoid_router(config, model.moe.router);

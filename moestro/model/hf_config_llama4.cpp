@@ -83,7 +83,7 @@ ModelConfig read_llama4(const ConfigObject& config) {
     model.attention.temperature_scale = config.real_or({"attn_scale"}, 0.1, kScaleBounds);
   }
   model.rope = read_rope(
-      config,
+      config, model.max_positions,
       {.head_dim = model.attention.head_dim, .default_theta = 500000.0, .interleaved = true});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   if (any_layer(model.layers, FfnKind::dense)) {

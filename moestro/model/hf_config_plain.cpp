@@ -41,8 +41,9 @@ void apply_alternating_windows(const ConfigObject& config, std::vector<LayerConf
 }
 
 /// The rotary embedding gpt-oss has when the file says nothing: YaRN by 32 from 4096.
-Rope default_gpt_oss_rope(const ConfigObject& config, std::int64_t head_dim) {
-  Rope rope = read_rope(config, {.head_dim = head_dim, .default_theta = 150000.0});
+Rope default_gpt_oss_rope(const ConfigObject& config, const ModelConfig& model) {
+  Rope rope = read_rope(config, model.max_positions,
+                        {.head_dim = model.attention.head_dim, .default_theta = 150000.0});
   rope.kind = RopeKind::yarn;
   rope.factor = 32.0;
   rope.original_max_positions = 4096;
@@ -71,8 +72,8 @@ ModelConfig read_mixtral(const ConfigObject& config) {
   rule.omits_head_dim = true;
   rule.honours_bias = false;
   model.attention = read_attention(config, model.hidden, rule);
-  model.rope =
-      read_rope(config, {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
+  model.rope = read_rope(config, model.max_positions,
+                         {.head_dim = model.attention.head_dim, .default_theta = 1000000.0});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router.renormalise = true;
   expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);
@@ -96,7 +97,7 @@ ModelConfig read_olmoe(const ConfigObject& config) {
         model.hidden, model.attention.heads, model.attention.head_dim);
   }
   model.attention.clip_qkv = config.optional_real({"clip_qkv"}, kScaleBounds);
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.rope = read_rope(config, model.max_positions, {.head_dim = model.attention.head_dim});
   model.norm_epsilon =
       config.real_or({"rms_norm_eps"}, 1e-5, kEpsilonBounds);  // published file: missing
   model.moe.router.renormalise = config.flag_or_class({"norm_topk_prob"}, false);
@@ -114,7 +115,7 @@ ModelConfig read_granitemoe(const ConfigObject& config) {
   model.embedding_multiplier = config.real_or_class({"embedding_multiplier"}, 1.0, kScaleBounds);
   model.residual_multiplier = config.real_or_class({"residual_multiplier"}, 1.0, kScaleBounds);
   model.logits_divisor = config.real_or_class({"logits_scaling"}, 1.0, kScaleBounds);
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.rope = read_rope(config, model.max_positions, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router.score = ScoreKind::softmax_of_chosen;
   expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);
@@ -129,10 +130,10 @@ ModelConfig read_phimoe(const ConfigObject& config) {
   AttentionRule rule;
   rule.omits_head_dim = true;
   model.attention = read_attention(config, model.hidden, rule);
-  model.rope =
-      read_rope(config, {.head_dim = model.attention.head_dim,
-                         .default_theta = 1000000.0,
-                         .published_keys = {"rope_scaling", "short_mscale", "long_mscale"}});
+  model.rope = read_rope(config, model.max_positions,
+                         {.head_dim = model.attention.head_dim,
+                          .default_theta = 1000000.0,
+                          .published_keys = {"rope_scaling", "short_mscale", "long_mscale"}});
   model.norm = NormKind::layer_norm;
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.head_bias = config.flag_or_class({"lm_head_bias"}, false);
@@ -161,12 +162,11 @@ ModelConfig read_gpt_oss(const ConfigObject& config) {
   model.attention.has_sinks = true;
   const bool has_rope =
       config.find({"rope_parameters"}) != nullptr || config.find({"rope_scaling"}) != nullptr;
-  const std::int64_t head_dim = model.attention.head_dim;
-  model.rope = has_rope
-                   ? read_rope(config, {.head_dim = head_dim,
-                                        .default_theta = 150000.0,
-                                        .published_keys = {"beta_fast", "beta_slow", "truncate"}})
-                   : default_gpt_oss_rope(config, head_dim);
+  model.rope = has_rope ? read_rope(config, model.max_positions,
+                                    {.head_dim = model.attention.head_dim,
+                                     .default_theta = 150000.0,
+                                     .published_keys = {"beta_fast", "beta_slow", "truncate"}})
+                        : default_gpt_oss_rope(config, model);
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-5, kEpsilonBounds);
   model.moe.router.score = ScoreKind::softmax_of_chosen;
   expect_flag(config, "norm_topk_prob", true, kAlwaysRenormalised);

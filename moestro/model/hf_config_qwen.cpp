@@ -65,7 +65,8 @@ ModelConfig read_hybrid(const ConfigObject& config, Family family) {
   if (any_layer(model.layers, MixerKind::gated_delta_net)) {
     model.gated_delta_net = read_delta_net(config);
   }
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim, .default_partial = 0.25});
+  model.rope = read_rope(config, model.max_positions,
+                         {.head_dim = model.attention.head_dim, .default_partial = 0.25});
   model.norm = NormKind::rms_zero_centred;
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   model.moe.router = read_router(config);
@@ -102,7 +103,7 @@ ModelConfig read_qwen3_moe(const ConfigObject& config) {
   model.attention.qk_norm = QkNorm::per_head;
   expect_flag(config, "use_qk_norm", true, kAlwaysNormed);
   config.carries({"intermediate_size"});  // where no layer is dense
-  model.rope = read_rope(config, {.head_dim = model.attention.head_dim});
+  model.rope = read_rope(config, model.max_positions, {.head_dim = model.attention.head_dim});
   model.norm_epsilon = config.real_or_class({"rms_norm_eps"}, 1e-6, kEpsilonBounds);
   if (any_layer(model.layers, FfnKind::dense)) {
     model.dense_width = config.size({"intermediate_size"}, kWidthRange);

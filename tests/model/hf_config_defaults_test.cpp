@@ -242,6 +242,28 @@ TEST(HfConfigDefaults, GroupLimitedRoutingNeedsItsGroups) {
   }
 }
 
+TEST(Defaults, OfPositionsAreWhatScalingBeginsFrom) {
+  Json json = model_json("tiny");
+  json.erase("max_position_embeddings");
+  json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+  EXPECT_EQ(testing::parse_model(json).rope.original_max_positions, 32768);
+  EXPECT_THAT(warning_of(json), HasSubstr("max_position_embeddings = 32768"));
+  json["rope_scaling"] = {{"rope_type", "longrope"},
+                          {"short_factor", std::vector<double>(8, 1.0)},
+                          {"long_factor", std::vector<double>(8, 2.0)},
+                          {"original_max_position_embeddings", 4096}};
+  json["head_dim"] = 16;
+  EXPECT_EQ(testing::parse_model(json).rope.factor, 8.0);
+}
+
+TEST(Defaults, ASingleExpertOfDeepSeekMoeKeepsItsScore) {
+  Json json = model_json("deepseek-moe-16b");
+  json["norm_topk_prob"] = true;
+  EXPECT_TRUE(testing::parse_model(json).moe.router.renormalise);
+  json["num_experts_per_tok"] = 1;
+  EXPECT_FALSE(testing::parse_model(json).moe.router.renormalise);
+}
+
 TEST(Defaults, OfScalesAndNormalisationAreTheirClasses) {
   Json granite = model_json("granite-3.0-1b-a400m");
   for (const char* key : {"logits_scaling", "residual_multiplier", "embedding_multiplier"}) {

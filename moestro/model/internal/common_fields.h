@@ -44,7 +44,9 @@ struct RopeRule {
   // itself, and keys in it.
   std::vector<std::string_view> published_keys = {};
 };
-[[nodiscard]] Rope read_rope(const ConfigObject& config, const RopeRule& rule);
+/// `max_positions` as read_base has it: what is scaled from where the file does not say.
+[[nodiscard]] Rope read_rope(const ConfigObject& config, std::int64_t max_positions,
+                             const RopeRule& rule);
 
 /// Experts and experts per token, with any family's spelling.
 [[nodiscard]] RouterConfig read_router(const ConfigObject& config);

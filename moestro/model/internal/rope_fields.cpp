@@ -95,20 +95,16 @@ RopeKind read_kind(const std::optional<ConfigObject>& scaling) {
       printable(type));
 }
 
-std::int64_t read_positions(const ConfigObject& config) {
-  return config.size({"max_position_embeddings"}, kPositionRange);
-}
-
-std::int64_t read_original_positions(const ConfigObject& config, const ConfigObject& scaling) {
+std::int64_t read_original_positions(const ConfigObject& config, const ConfigObject& scaling,
+                                     std::int64_t max_positions) {
   constexpr std::string_view kKey = "original_max_position_embeddings";
   static_cast<void>(find_in_both(config, scaling, kKey));  // both must agree
   const auto outer = config.optional_size({kKey}, kPositionRange);
   if (outer) return *outer;
   const auto inner = scaling.optional_size({kKey}, kPositionRange);
   if (inner) return *inner;
-  const std::int64_t positions = read_positions(config);
-  scaling.note_class_default(kKey, std::to_string(positions));
-  return positions;
+  scaling.note_class_default(kKey, std::to_string(max_positions));
+  return max_positions;
 }
 
 void read_yarn(const ConfigObject& scaling, Rope& rope) {
@@ -140,10 +136,10 @@ void read_llama3(const ConfigObject& scaling, Rope& rope) {
   }
 }
 
-void read_longrope(const ConfigObject& config, const ConfigObject& scaling, Rope& rope) {
+void read_longrope(const ConfigObject& scaling, std::int64_t max_positions, Rope& rope) {
   const auto factor = scaling.optional_real({"factor"}, kRopeFactorBounds);
   rope.factor = factor ? *factor
-                       : static_cast<double>(read_positions(config)) /
+                       : static_cast<double>(max_positions) /
                              static_cast<double>(rope.original_max_positions);
   rope.attention_factor = scaling.optional_real({"attention_factor"}, kRopeFactorBounds);
   rope.short_mscale = scaling.optional_real({"short_mscale"}, kRopeFactorBounds);
@@ -212,7 +208,7 @@ void note_published_keys(const ConfigObject& config, const std::optional<ConfigO
 
 }  // namespace
 
-Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
+Rope read_rope(const ConfigObject& config, std::int64_t max_positions, const RopeRule& rule) {
   const auto scaling = scaling_object(config);
   config.carries({"original_max_position_embeddings"});  // where nothing is scaled
   Rope rope;
@@ -222,12 +218,13 @@ Rope read_rope(const ConfigObject& config, const RopeRule& rule) {
   rope.rotary_dim = read_rotary_dim(config, scaling, rule);
   const bool has_original = rope.kind == RopeKind::yarn || rope.kind == RopeKind::llama3 ||
                             rope.kind == RopeKind::longrope;
-  if (has_original) rope.original_max_positions = read_original_positions(config, *scaling);
+  if (has_original)
+    rope.original_max_positions = read_original_positions(config, *scaling, max_positions);
   if (rope.kind == RopeKind::linear || rope.kind == RopeKind::dynamic)
     rope.factor = scaling->real({"factor"}, kRopeFactorBounds);
   if (rope.kind == RopeKind::yarn) read_yarn(*scaling, rope);
   if (rope.kind == RopeKind::llama3) read_llama3(*scaling, rope);
-  if (rope.kind == RopeKind::longrope) read_longrope(config, *scaling, rope);
+  if (rope.kind == RopeKind::longrope) read_longrope(*scaling, max_positions, rope);
   note_published_keys(config, scaling, rope, rule);
   return rope;
 }
