@@ -29,12 +29,12 @@ Json widened(const std::optional<float>& value) {
 
 std::string steps_text(const runtime::RunReport& run, const runtime::TrainResult& result,
                        const RunTotals& totals) {
-  return fmt::format("{} {} steps, {} tokens in {}: {:.0f} tokens/s, {}, MFU {:.1f} %\n",
-                     result.interrupted ? "interrupted after" : "trained", result.steps,
-                     with_thousands(totals.tokens), duration_text(totals.seconds),
-                     rate(static_cast<double>(totals.tokens), totals.seconds),
-                     to_string(FlopsPerSecond(rate(totals.flops, totals.seconds))),
-                     mfu(run, totals) * 100.0);
+  return fmt::format(
+      "{} {} step{}, {} tokens in {}: {:.0f} tokens/s, {}, MFU {:.1f} %\n",
+      result.interrupted ? "interrupted after" : "trained", result.steps,
+      result.steps == 1 ? "" : "s", with_thousands(totals.tokens), duration_text(totals.seconds),
+      rate(static_cast<double>(totals.tokens), totals.seconds),
+      to_string(FlopsPerSecond(rate(totals.flops, totals.seconds))), mfu(run, totals) * 100.0);
 }
 
 /// What of a run's time was not spent on steps; empty if nothing was.
@@ -75,9 +75,13 @@ std::string summary_text(const runtime::RunReport& run, const runtime::TrainResu
                         *result.final_loss);
   }
   if (result.validation_loss) {
-    text += fmt::format("validation loss  {:.4f} over {} tokens, whose unigram entropy is {:.4f}\n",
-                        *result.validation_loss, with_thousands(run.validation_tokens),
-                        run.unigram_entropy);
+    const std::int64_t last_step = run.first_step - 1 + result.steps;
+    text += fmt::format(
+        "validation loss  {:.4f}{} over {} tokens, whose unigram entropy is {:.4f}\n",
+        *result.validation_loss,
+        result.validation_step == last_step ? ""
+                                            : fmt::format(" after step {}", result.validation_step),
+        with_thousands(run.validation_tokens), run.unigram_entropy);
   }
   if (!result.checkpoint.empty()) {
     text += fmt::format("checkpoint       {}\n", printable(result.checkpoint, std::string::npos));
@@ -100,6 +104,7 @@ Json summary_json(const runtime::RunReport& run, const runtime::TrainResult& res
                {"steps", result.steps},
                {"final_loss", widened(result.final_loss)},
                {"validation_loss", widened(result.validation_loss)},
+               {"validation_step", result.validation_loss ? Json(result.validation_step) : Json()},
                {"validation_tokens", run.validation_tokens},
                {"unigram_entropy", run.unigram_entropy}};
   json["tokens"] = totals.tokens;

@@ -227,7 +227,8 @@ void report_changes(const Resumption& from, const RunIdentity& identity) {
   for (const auto& [key, value] : identity.settings) {
     const auto old = from.settings.find(key);
     if (old == from.settings.end() || old->second == value) continue;
-    changes.push_back(fmt::format("{} was {}, is {}", key, printable(old->second, 60), value));
+    changes.push_back(fmt::format("{} was {}, is {}{}", key, printable(old->second, 60), value,
+                                  key.starts_with("model.") ? " (not used)" : ""));
   }
   if (!changes.empty()) log_info("{}: resumed with changes: {}", from.folder, join(changes, "; "));
   if (from.seed == identity.data.seed) return;

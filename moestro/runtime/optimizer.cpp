@@ -45,8 +45,8 @@ std::string likely_cause(const Optimizer& optimizer, std::int64_t step) {
   const std::string parameter = unusable_parameter(optimizer);
   if (step > 1) {
     return fmt::format(
-        "{}lower optimizer.lr or raise optimizer.warmup_steps, and begin again, or from a "
-        "checkpoint that is some steps older",
+        "{}lower optimizer.lr or raise optimizer.warmup_steps, and begin again, or from an older "
+        "checkpoint: remove the newer step folders of checkpoint.folder",
         parameter.empty() ? "" : fmt::format("{} is not finite; ", parameter));
   }
   if (!parameter.empty()) {

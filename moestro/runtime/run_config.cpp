@@ -295,7 +295,7 @@ void check(const RunConfig& config) {
   for (const auto& [key, value] : of_a_folder) {
     if (value == 0 || !config.checkpoint.folder.empty()) continue;
     throw input_error(config.where(key),
-                      "expected 0 without checkpoint.folder, got {}; name a folder",
+                      "expected 0 without checkpoint.folder, got {}; name a folder, or write 0",
                       written(config, key, value));
   }
 }
@@ -319,9 +319,9 @@ Settings numeric_settings(const RunConfig& config) {
   RunConfig copy = config;  // fields() binds what it may write to
   // The seed orders the data, which a checkpoint knows apart (DataIdentity).
   const auto matters = [](const std::string& key) {
-    return key == "train.steps" || key == "train.global_batch" || key == "train.micro_batch" ||
-           key == "train.shards" || key == "train.dtype" || key.starts_with("optimizer.") ||
-           key.starts_with("balance.");
+    return key == "model.load" || key == "model.init_seed" || key == "train.steps" ||
+           key == "train.global_batch" || key == "train.micro_batch" || key == "train.shards" ||
+           key == "train.dtype" || key.starts_with("optimizer.") || key.starts_with("balance.");
   };
   Settings settings = field_values(fields(copy));
   std::erase_if(settings, [&](const auto& entry) { return !matters(entry.first); });

@@ -129,7 +129,8 @@ struct RunConfig {
 using Settings = std::map<std::string, std::string>;
 
 /// The settings that numbers of a run depend on and that may be changed when it is resumed: steps,
-/// batches, dtype, optimizer, balancing.
+/// batches, dtype, optimizer, balancing; and where its first weights came from, which then counts
+/// no more.
 [[nodiscard]] Settings numeric_settings(const RunConfig& config);
 
 /// Every key with type, default, range and help, as Markdown (docs/options.md).

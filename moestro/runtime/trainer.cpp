@@ -301,7 +301,10 @@ struct Validation {
 Validation validate(Run& run, TrainResult& result) {
   const Clock::time_point start = Clock::now();
   const std::optional<float> loss = validation_loss(run);
-  if (loss) result.validation_loss = loss;
+  if (loss) {
+    result.validation_loss = loss;
+    result.validation_step = run.done.step;
+  }
   const double seconds = seconds_since(start);
   result.validation_seconds += seconds;
   return {loss, seconds};

@@ -64,6 +64,7 @@ struct TrainResult {
   std::int64_t steps = 0;                // done in this run
   std::optional<float> final_loss;       // of the last of them
   std::optional<float> validation_loss;  // the last
+  std::int64_t validation_step = 0;      // after which step it was taken
   double validation_seconds = 0.0;
   double checkpoint_seconds = 0.0;
   bool interrupted = false;              // by `stop`

@@ -28,6 +28,7 @@ FinishedRun sample_run() {
   r.result.steps = 2;
   r.result.final_loss = 2.3F;
   r.result.validation_loss = 2.4F;
+  r.result.validation_step = 2;
   r.result.peak_rss_bytes = 1024.0 * 1024.0;
   for (const double seconds : {1.0, 3.0}) {
     runtime::StepReport step;
@@ -68,6 +69,16 @@ TEST(Summary, PutsTheLossBesideTheUnigramEntropy) {
   EXPECT_THAT(
       summary_text(r.run, r.result, r.totals),
       HasSubstr("validation loss  2.4000 over 1,500 tokens, whose unigram entropy is 3.1250\n"));
+}
+
+TEST(Summary, SaysAfterWhichStepAnEarlierValidationWas) {
+  FinishedRun r = sample_run();
+  r.run.first_step = 101;
+  r.result.validation_step = 102;
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("2.4000 over"));
+  r.result.validation_step = 100;
+  EXPECT_THAT(summary_text(r.run, r.result, r.totals), HasSubstr("2.4000 after step 100 over"));
+  EXPECT_EQ(summary_json(r.run, r.result, r.totals)["validation_step"], 100);
 }
 
 TEST(Summary, PrintsLossesAsTheFloatsTheyAre) {

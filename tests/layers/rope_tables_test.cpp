@@ -198,6 +198,13 @@ TEST(RopeTables, AreThoseOfTransformers) {
   }
 }
 
+TEST(RopeTables, RoundWhereTransformersRounds) {
+  // Of transformers 5.24 at position 4095; exact angles give values 6e-5 to 1.4e-4 away.
+  EXPECT_NEAR(cosine({.theta = 1e4, .rotary_dim = 64}, 4095, 1), -0.09004636108875275, 1e-6);
+  EXPECT_NEAR(cosine({.theta = 1e6, .rotary_dim = 128}, 4095, 3), 0.9414244890213013, 1e-6);
+  EXPECT_NEAR(cosine({.theta = 5e5, .rotary_dim = 40}, 4095, 1), 0.5221697092056274, 1e-6);
+}
+
 TEST(RopeTables, ServeShorterSequencesOnTheSameSideOfTheOriginalContext) {
   const model::Rope plain{.rotary_dim = 8};
   EXPECT_FALSE(serve({}, plain, 1));

@@ -85,7 +85,8 @@ class Checkpoints : public testing::Test {
   fs::path root_ = folder_.path() / "checkpoints";
   RunIdentity identity_ = {
       .data = {.seq_len = 1, .seed = 2, .tokenizer = "byte", .fingerprint = "text", .windows = 10},
-      .settings = {{"optimizer.lr", "0.001"}, {"train.dtype", "\"f32\""}}};
+      .settings = {
+          {"model.init_seed", "1"}, {"optimizer.lr", "0.001"}, {"train.dtype", "\"f32\""}}};
   LoadedModel model_ = load_model(config_);
   Optimizer optimizer_;
   std::string log_;
@@ -223,6 +224,9 @@ TEST_F(Checkpoints, ChangedSettingsAreNamedInOneNoteWithOldAndNewValues) {
   EXPECT_EQ(report(), (root_ / "step-000004").string() +
                           ": resumed with changes: optimizer.lr was 0.001, is 0.01; train.dtype "
                           "was \"f32\", is \"bf16\"\n");
+  identity_.settings = found->settings;
+  identity_.settings["model.init_seed"] = "99";
+  EXPECT_THAT(report(), HasSubstr("changes: model.init_seed was 1, is 99 (not used)\n"));
   identity_ = {.data = identity_.data, .settings = found->settings};
   identity_.data.seed = 3;
   EXPECT_THAT(report(), HasSubstr("warning: " + (root_ / "step-000004").string() +
