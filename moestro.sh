@@ -96,17 +96,30 @@ install_packages() {
     fail "could not install: ${missing[*]}"
 }
 
-has_torch() { compgen -G ".venv/lib/python3*/site-packages/torch-$TORCH_VERSION*.dist-info" >/dev/null; }
+# pip writes INSTALLER once all files of the package are there.
+has_torch() { compgen -G ".venv/lib/python3*/site-packages/torch-$TORCH_VERSION*.dist-info/INSTALLER" >/dev/null; }
 
 install_torch() {
   has_torch && return 0
   say "installing torch $TORCH_VERSION into .venv (about 200 MB)"
-  [ -x .venv/bin/python ] || python3 -m venv .venv
+  # From scratch: what is there may be half made (Ctrl-C), or from another folder or machine.
+  python3 -m venv --clear .venv
   # The CPU build by name where the index has it, else what the index calls by the plain version.
   local pip=(.venv/bin/python -m pip install --no-input --disable-pip-version-check --no-deps)
   "${pip[@]}" "torch==$TORCH_VERSION+cpu" ||
     "${pip[@]}" "torch==$TORCH_VERSION" ||
     fail "could not install torch $TORCH_VERSION"
+}
+
+# Removes what was built while this folder was elsewhere, or copied along with another: CMake would go
+# on in that one.
+remove_foreign_build() {
+  local folder=build/$1 home
+  [ -e "$folder/CMakeCache.txt" ] || return 0
+  home=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$folder/CMakeCache.txt")
+  [ "$home" -ef . ] && return 0
+  say "$folder was made for $home, this is $PWD: building anew"
+  rm -rf "$folder"
 }
 
 # Builds one preset, or some targets of it; configures only when that is not done yet or the presets changed.
@@ -118,6 +131,7 @@ build() {
     lean | tsan | fuzz) ;;
     *) install_torch ;;
   esac
+  remove_foreign_build "$preset"
   if [ ! -e "build/$preset/build.ninja" ] || [ CMakePresets.json -nt "build/$preset/build.ninja" ]; then
     cmake --preset "$preset"
   fi
