@@ -58,7 +58,9 @@ InterruptGuard::~InterruptGuard() {
   waiter_.request_stop();
   waiter_.join();
   std::signal(SIGPIPE, on_broken_pipe_before_);
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  // Once asked to stop, the process ends by itself, and what comes of the same request meanwhile
+  // must not take its exit code.
+  if (!stop_.load()) pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
 }
 
 void InterruptGuard::wait(const std::stop_token& done) {

@@ -14,6 +14,8 @@ namespace moestro::cli {
 /// Create it before any thread: a thread of its own waits for the signals, which all later ones
 /// leave to it. No handler runs, because oneDNN's generated code uses the stack pointer for
 /// something else, and a handler that came in there would write anywhere.
+/// Let it live until the results have left. Once asked to stop, it leaves the signals blocked, so
+/// that those of the same request do not end the process before it ends by itself.
 class InterruptGuard {
  public:
   /// `saves`: whether a checkpoint will be written, for the message. Errors: io, where the system

@@ -119,6 +119,7 @@ int train(const Arguments& arguments) {
   } else {
     print(summary_text(audience.run, result, audience.totals));
   }
+  flush_output();  // while a second signal can still end a process whose output nobody reads
   return kDone;
 }
 

@@ -30,12 +30,34 @@ std::string message_of_first_signal(int signal, bool saves) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Interrupt, FirstSignalAsksToStop) {
+/// Every test begins and ends with the signals as they were.
+class Interrupt : public testing::Test {
+ protected:
+  Interrupt() { pthread_sigmask(SIG_BLOCK, nullptr, &mask_before_); }
+  ~Interrupt() override {
+    constexpr timespec kNow{};
+    sigset_t all{};
+    sigfillset(&all);
+    while (sigtimedwait(&all, nullptr, &kNow) > 0) continue;
+    pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  }
+
+ private:
+  sigset_t mask_before_{};
+};
+
+bool is_blocked(int signal) {
+  sigset_t blocked{};
+  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
+  return sigismember(&blocked, signal) == 1;
+}
+
+TEST_F(Interrupt, FirstSignalAsksToStop) {
   EXPECT_NE(message_of_first_signal(SIGINT, true).find("and saving"), std::string::npos);
   EXPECT_EQ(message_of_first_signal(SIGTERM, false).find("and saving"), std::string::npos);
 }
 
-TEST(Interrupt, ClosingTheTerminalIsAFirstSignalHoweverOftenItComes) {
+TEST_F(Interrupt, ClosingTheTerminalIsAFirstSignalHoweverOftenItComes) {
   testing::internal::CaptureStderr();
   {
     const InterruptGuard guard(true);
@@ -47,7 +69,7 @@ TEST(Interrupt, ClosingTheTerminalIsAFirstSignalHoweverOftenItComes) {
 }
 
 /// timeout(1) signals the process, and then its whole group.
-TEST(Interrupt, SignalsThatComeTogetherAreOne) {
+TEST_F(Interrupt, SignalsThatComeTogetherAreOne) {
   testing::internal::CaptureStderr();
   {
     const InterruptGuard guard(true);
@@ -59,7 +81,7 @@ TEST(Interrupt, SignalsThatComeTogetherAreOne) {
   EXPECT_EQ(shown.find("interrupted"), shown.rfind("interrupted"));
 }
 
-TEST(Interrupt, LeavesIgnoredSignalsIgnored) {
+TEST_F(Interrupt, LeavesIgnoredSignalsIgnored) {
   const auto before = std::signal(SIGINT, SIG_IGN);
   {
     const InterruptGuard guard(true);
@@ -70,7 +92,7 @@ TEST(Interrupt, LeavesIgnoredSignalsIgnored) {
   std::signal(SIGINT, before);
 }
 
-TEST(Interrupt, StartsClearEachTime) {
+TEST_F(Interrupt, StartsClearEachTime) {
   static_cast<void>(message_of_first_signal(SIGINT, true));
   const InterruptGuard guard(true);
   EXPECT_FALSE(guard.stop());
@@ -78,7 +100,7 @@ TEST(Interrupt, StartsClearEachTime) {
 
 /// A thread that is not in a state to run a handler: generated code may hold anything in the stack
 /// pointer.
-TEST(Interrupt, OtherThreadsAreLeftAlone) {
+TEST_F(Interrupt, OtherThreadsAreLeftAlone) {
   const InterruptGuard guard(true);
   sigset_t blocked{};
   std::thread([&] { pthread_sigmask(SIG_BLOCK, nullptr, &blocked); }).join();
@@ -86,11 +108,18 @@ TEST(Interrupt, OtherThreadsAreLeftAlone) {
   EXPECT_EQ(sigismember(&blocked, SIGTERM), 1);
 }
 
-TEST(Interrupt, RestoresTheMask) {
-  static_cast<void>(message_of_first_signal(SIGINT, true));
-  sigset_t blocked{};
-  pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
-  EXPECT_EQ(sigismember(&blocked, SIGINT), 0);
+TEST_F(Interrupt, RestoresTheMask) {
+  { const InterruptGuard guard(true); }
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) EXPECT_FALSE(is_blocked(signal));
+}
+
+/// A process that was asked to stop ends by itself.
+TEST_F(Interrupt, SignalsThatComeAfterAStopChangeNothing) {
+  static_cast<void>(message_of_first_signal(SIGTERM, true));
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    EXPECT_TRUE(is_blocked(signal));
+    EXPECT_EQ(::kill(::getpid(), signal), 0);
+  }
 }
 
 TEST(InterruptDeathTest, SecondSignalEndsTheProcess) {

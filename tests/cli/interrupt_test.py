@@ -77,6 +77,22 @@ class Interrupt(unittest.TestCase):
         self.assertEqual(self.saved(), [f"step-{summary['steps']:06}"])
         self.assertEqual(len((self.folder / "metrics.jsonl").read_text().splitlines()), summary["steps"])
 
+    def test_twice_within_a_second(self):
+        """However near its end the run is when the second comes."""
+        with subprocess.Popen(
+                [self.moestro, "train", "run.toml", "--json", "--set", MANY_STEPS], cwd=self.folder, text=True,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as run:
+            while not run.stderr.readline().startswith("step "):
+                self.assertIsNone(run.poll())
+            first = time.monotonic()
+            while run.poll() is None and time.monotonic() < first + 0.8:
+                run.send_signal(signal.SIGINT)
+                time.sleep(0.001)
+            summary, rest = run.communicate(timeout=60)
+        self.assertEqual(run.returncode, 0, rest)
+        self.assertEqual(self.saved(), [f"step-{json.loads(summary)['steps']:06}"])
+
     def test_nobody_reads_the_progress(self):
         """The run goes on to its end."""
         with subprocess.Popen(
