@@ -268,18 +268,37 @@ void check_not_yet(const RunConfig& config) {
   }
 }
 
-/// A metrics file where checkpoints of steps are to be would be in their way.
+/// Whether a metrics file would be where a run keeps its steps or what it hides (its lock), or
+/// would take the place of their folder. Both paths are whole.
+bool is_in_the_way(const std::filesystem::path& metrics, const std::filesystem::path& folder) {
+  const std::filesystem::path inside = metrics.lexically_relative(folder);
+  if (inside == "." || inside.filename() == "..") return true;
+  if (inside.empty() || *inside.begin() == "..") return false;
+  const std::string first = inside.begin()->string();
+  const bool has_lock_of_run = inside == "moestro";  // ".moestro.lock"
+  return first.starts_with("step-") || first.starts_with(".") || has_lock_of_run;
+}
+
 void check_metrics_place(const RunConfig& config) {
   if (config.output.metrics.empty() || config.checkpoint.folder.empty()) return;
-  const auto plain = [](const std::string& path) {
-    return std::filesystem::absolute(path).lexically_normal();
+  const auto as_written = [](const std::string& path) {
+    return std::filesystem::absolute(path + "/").lexically_normal().parent_path();
   };
-  const std::filesystem::path inside =
-      plain(config.output.metrics).lexically_relative(plain(config.checkpoint.folder + "/"));
-  if (inside.empty() || !inside.begin()->string().starts_with("step-")) return;
+  const auto behind_links = [&](const std::string& path) {
+    std::error_code code;
+    const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path), code);
+    return code ? as_written(path) : as_written(whole.string());
+  };
+  const std::string& metrics = config.output.metrics;
+  const std::string& folder = config.checkpoint.folder;
+  if (!is_in_the_way(as_written(metrics), as_written(folder)) &&
+      !is_in_the_way(behind_links(metrics), behind_links(folder))) {
+    return;
+  }
   throw input_error(config.where("output.metrics"),
-                    "expected a file outside the checkpoints, got \"{}\"; name another",
-                    config.output.metrics);
+                    "expected a file outside the checkpoints (checkpoint.folder itself and in it "
+                    "step-*, hidden files and \"moestro\" are taken), got \"{}\"; name another",
+                    metrics);
 }
 
 void check(const RunConfig& config) {

@@ -152,11 +152,35 @@ TEST(RunConfig, RejectsValuesThatDoNotFitTogether) {
 }
 
 TEST(RunConfig, RejectsAMetricsFileAmongTheCheckpoints) {
-  const std::string folder = "[checkpoint]\nfolder = \"c\"\n[output]\nmetrics = ";
-  EXPECT_THAT(error_of(folder + "\"c/step-000003\""), HasSubstr("outside the checkpoints"));
-  EXPECT_THAT(error_of(folder + "\"c/step-000003/m\""), HasSubstr("outside the checkpoints"));
-  EXPECT_EQ(error_of(folder + "\"c/metrics.jsonl\""), "no error");
-  EXPECT_EQ(error_of(folder + "\"step-000003\""), "no error");
+  const std::string folder = "[checkpoint]\nfolder = \"a/c\"\n[output]\nmetrics = ";
+  for (const char* metrics : {"a/c/step-000003", "a/c/step-000003/m", "a/c/./step-3/../step-4/m",
+                              "a/c/.moestro.lock", "a/c/.m", "a/c/moestro", "a/c", "a/c/", "a"}) {
+    const std::string message = error_of(fmt::format("{}\"{}\"", folder, metrics));
+    EXPECT_THAT(message, HasSubstr("output.metrics] expected a file outside the checkpoints"))
+        << metrics;
+  }
+  for (const char* metrics : {"a/c/metrics.jsonl", "step-000003", "a/.m", "moestro", "a/m/c",
+                              "a/c/logs/moestro", "a/c/step-3/../../m", "/dev/stderr"}) {
+    EXPECT_EQ(error_of(fmt::format("{}\"{}\"", folder, metrics)), "no error") << metrics;
+  }
+}
+
+TEST(RunConfig, RejectsAMetricsFileAmongTheCheckpointsBehindLinks) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path root = folder.path() / "c";
+  std::filesystem::create_directories(root / "step-000003");
+  std::filesystem::create_directory_symlink(root / "step-000003", folder.path() / "step");
+  std::filesystem::create_directory_symlink(root, folder.path() / "run");
+  const auto error_with = [&](const std::string& metrics, const std::string& checkpoints) {
+    return error_of("", {"checkpoint.folder=" + (folder.path() / checkpoints).string(),
+                         "output.metrics=" + (folder.path() / metrics).string()});
+  };
+  for (const char* metrics : {"step/m", "run/step-000004", "run"}) {
+    EXPECT_THAT(error_with(metrics, "c"), HasSubstr("outside the checkpoints")) << metrics;
+  }
+  EXPECT_THAT(error_with("c/.m", "run"), HasSubstr("outside the checkpoints"));
+  EXPECT_THAT(error_with("run/.m", "run/"), HasSubstr("outside the checkpoints"));
+  EXPECT_EQ(error_with("run/m", "c"), "no error");
 }
 
 TEST(RunConfig, RejectsValuesOutOfRange) {
