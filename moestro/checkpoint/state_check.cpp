@@ -16,7 +16,7 @@ constexpr std::int64_t kMaxCount = std::int64_t{1} << 53;  // what every JSON pr
 struct Member {
   const std::string& file;
   std::string path;
-  Json value;  // null if absent
+  Json value;  // null if absent, which only members that older versions did not write may be
 };
 
 Member member(const std::string& file, const Json& object, const std::string& path) {
@@ -41,15 +41,14 @@ std::int64_t count(const Member& m, std::int64_t least, std::int64_t most = kMax
   return static_cast<std::int64_t>(value);
 }
 
-void check_texts(const std::string& file, const Json& settings) {
-  for (const auto& [key, value] : settings.items()) {
-    if (!value.is_string()) reject({file, "settings." + printable(key), value}, "text");
+void check_settings(const Member& settings) {
+  if (!settings.value.is_object()) reject(settings, "an object");
+  for (const auto& [key, value] : settings.value.items()) {
+    if (!value.is_string()) reject({settings.file, "settings." + printable(key), value}, "text");
   }
 }
 
-/// Older versions did not write them.
 void check_losses(const Member& losses) {
-  if (losses.value.is_null()) return;
   bool is_good = losses.value.is_array();
   for (const Json& loss : losses.value) is_good = is_good && loss.is_number();
   if (!is_good) reject(losses, "a list of numbers");
@@ -63,8 +62,8 @@ void check_position(const std::string& file, const Json& state, std::int64_t seq
   const Member at = member(file, position.value, "position.offset");
   const std::int64_t offset = count(at, 0);
   const Member stored = member(file, data.value, "data.windows");
-  const bool is_known = !stored.value.is_null();   // older versions did not write it
-  const std::int64_t passed = sequences - offset;  // in whole epochs
+  const bool is_known = data.value.contains("windows");  // older versions did not write it
+  const std::int64_t passed = sequences - offset;        // in whole epochs
   const std::int64_t windows = is_known    ? count(stored, 1)
                                : epoch > 0 ? passed / epoch
                                            : std::numeric_limits<std::int64_t>::max();
@@ -92,10 +91,9 @@ void check_state(const Json& state, const std::string& file) {
     const Member text = member(file, data, key);
     if (!text.value.is_string()) reject(text, "text");
   }
-  check_losses(member(file, state, "recent_losses"));
-  const Member settings = member(file, state, "settings");
-  if (!settings.value.is_null() && !settings.value.is_object()) reject(settings, "an object");
-  if (settings.value.is_object()) check_texts(file, settings.value);
+  // Older versions did not write these two.
+  if (state.contains("recent_losses")) check_losses(member(file, state, "recent_losses"));
+  if (state.contains("settings")) check_settings(member(file, state, "settings"));
   if (tokens_seen % seq_len != 0 || tokens_seen / seq_len < step) {
     reject(tokens, fmt::format("a multiple of seq_len = {} for at least one sequence in each of {} "
                                "steps",

@@ -52,7 +52,8 @@ Json state_of(std::int64_t step) {
             {"tokenizer", "byte"},
             {"fingerprint", "f"},
             {"windows", 10}}},
-          {"settings", {{"train.steps", "9"}}}};
+          {"settings", {{"train.steps", "9"}}},
+          {"recent_losses", {2.5, 2.25}}};
 }
 
 /// What trainer.json says after 12 steps.
@@ -250,9 +251,35 @@ TEST(TrainingCheckpoint, AStateThatCannotBeIsDamaged) {
   }
 }
 
+/// Every value of a state, as a JSON pointer.
+std::vector<Json::json_pointer> places_in(const Json& state) {
+  std::vector<Json::json_pointer> places;
+  const Json leaves = state.flatten();
+  for (const auto& [pointer, leaf] : leaves.items()) {
+    for (Json::json_pointer at(pointer); !at.empty(); at.pop_back()) places.push_back(at);
+  }
+  return places;
+}
+
+TEST(TrainingCheckpoint, AStateWithAValueOfAnotherTypeIsDamaged) {
+  const Json sound = sound_state();
+  for (const Json::json_pointer& place : places_in(sound)) {
+    for (const char* text : {"null", "true", "1.5", "\"text\"", "[[]]", "{\"a\":{}}"}) {
+      const Json value = Json::parse(text);
+      const bool fits = std::string_view(value.type_name()) == sound[place].type_name();
+      if (fits && !value.is_structured() && !sound[place].is_number_integer()) continue;
+      Json state = sound;
+      state[place] = value;
+      EXPECT_THAT(refusal(state.dump()), HasSubstr("expected")) << place.to_string() << " " << text;
+    }
+  }
+}
+
 TEST(TrainingCheckpoint, AStateOfAnOlderVersionIsCheckedWithoutTheNumberOfWindows) {
   Json state = sound_state();
-  state.merge_patch(Json::parse(R"({"data":{"windows":null},"settings":null})"));
+  // A merge patch removes what is null.
+  state.merge_patch(
+      Json::parse(R"({"data":{"windows":null},"settings":null,"recent_losses":null})"));
   EXPECT_EQ(refusal(state.dump()), "no error");
   state["position"]["offset"] = 99999999999;
   EXPECT_THAT(refusal(state.dump()), HasSubstr("position.offset]"));
