@@ -121,13 +121,17 @@ void require_readable_state(const Json& state) {
   MOESTRO_CHECK(problem.empty(), "{}", problem);
 }
 
-/// The folders of a run's folder; none if it does not exist.
+/// The folders of a run's folder; none if it does not exist. What cannot be examined (a link that
+/// leads to itself) counts as none, but for steps, which might be the newest.
 std::vector<fs::path> folders_in(const fs::path& root) {
   std::vector<fs::path> folders;
   try {
     if (!fs::exists(root)) return folders;
     for (const fs::directory_entry& entry : fs::directory_iterator(root)) {
-      if (entry.is_directory()) folders.push_back(entry.path());
+      std::error_code code;
+      if (entry.is_directory(code)) folders.push_back(entry.path());
+      if (!code || !step_of(entry.path().filename().string())) continue;
+      throw io_error(entry.path().string(), "cannot examine it: {}; move it away", code.message());
     }
   } catch (const fs::filesystem_error& error) {
     throw io_error(root.string(), "cannot read the folder: {}", error.code().message());
@@ -306,7 +310,7 @@ std::string set_steps_aside(const fs::path& root) {
   if (steps.empty()) return "";
   try {
     fs::path aside;
-    for (int i = 1; aside.empty() || fs::exists(aside); ++i) {
+    for (int i = 1; aside.empty() || fs::exists(fs::symlink_status(aside)); ++i) {
       aside = root / fmt::format("earlier-{}", i);
     }
     fs::create_directory(aside);

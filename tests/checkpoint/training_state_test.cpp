@@ -342,6 +342,19 @@ TEST(StepFolders, AreListedFromTheHighestStepWhetherCompleteOrNot) {
                                    root.path() / "step-000200", root.path() / "step-000009"));
 }
 
+TEST(StepFolders, AreFoundBesideWhatCannotBeExamined) {
+  const test::TemporaryFolder root;
+  save(root.path(), 9);
+  for (const char* name : {"loop", "step-000010.partial", "earlier-1"}) {
+    fs::create_symlink(name, root.path() / name);  // leads to itself
+  }
+  EXPECT_THAT(step_folders(root.path()), testing::ElementsAre(root.path() / "step-000009"));
+  prune_checkpoints(root.path(), 9, 1);
+  EXPECT_EQ(set_steps_aside(root.path()), (root.path() / "earlier-2").string());
+  fs::create_symlink("step-000010", root.path() / "step-000010");
+  EXPECT_THROW(static_cast<void>(step_folders(root.path())), Error) << "it may be the newest";
+}
+
 TEST(MissingFile, NamesWhatACheckpointLacks) {
   const test::TemporaryFolder root;
   save(root.path(), 1);
