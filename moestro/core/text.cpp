@@ -32,6 +32,33 @@ std::size_t utf8_length(std::string_view s) {
   return overlong || surrogate || too_large ? 0 : n;
 }
 
+/// The code point of one well-formed UTF-8 sequence.
+char32_t code_point(std::string_view sequence) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(sequence[i]); };
+  if (sequence.size() == 1) return byte(0);
+  char32_t code = byte(0) & (0x7FU >> sequence.size());
+  for (std::size_t i = 1; i < sequence.size(); ++i) code = code << 6U | (byte(i) & 0x3FU);
+  return code;
+}
+
+/// Control characters, line separators, a byte order mark, and marks that turn the direction of the
+/// text after them.
+bool steers_terminal(char32_t code) {
+  struct Interval {
+    char32_t first, last;
+  };
+  constexpr std::array<Interval, 7> kSteering = {{{0x0, 0x1F},
+                                                  {0x7F, 0x9F},
+                                                  {0x61C, 0x61C},
+                                                  {0x200E, 0x200F},
+                                                  {0x2028, 0x202E},
+                                                  {0x2066, 0x2069},
+                                                  {0xFEFF, 0xFEFF}}};
+  return std::any_of(kSteering.begin(), kSteering.end(), [code](const Interval& interval) {
+    return interval.first <= code && code <= interval.last;
+  });
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -134,13 +161,13 @@ std::string printable(std::string_view bytes, std::size_t limit) {
   while (!bytes.empty()) {
     if (text.size() >= limit) return text + "…";
     const std::size_t n = utf8_length(bytes);
-    const unsigned char lead = static_cast<unsigned char>(bytes.front());
+    const std::string_view sequence = bytes.substr(0, n);
     if (n == 0) {
       text += "\xEF\xBF\xBD";
-    } else if (n == 1 && (lead < 0x20 || lead == 0x7F)) {
+    } else if (steers_terminal(code_point(sequence))) {
       text += '?';
     } else {
-      text += bytes.substr(0, n);
+      text += sequence;
     }
     bytes.remove_prefix(std::max<std::size_t>(n, 1));
   }

@@ -42,8 +42,9 @@ namespace moestro {
 /// Whether all bytes are well-formed UTF-8.
 [[nodiscard]] bool is_utf8(std::string_view bytes);
 
-/// Replaces malformed bytes by U+FFFD and control characters by '?', so that untrusted text can be
-/// printed; cuts after `limit` bytes with "…".
+/// Replaces malformed bytes by U+FFFD and what steers a terminal by '?': control characters, line
+/// separators, marks of writing direction. So untrusted text can be printed; cuts after `limit`
+/// bytes with "…".
 [[nodiscard]] std::string printable(std::string_view bytes, std::size_t limit = 120);
 
 }  // namespace moestro

@@ -1,5 +1,6 @@
 #include "moestro/core/text.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -96,6 +97,15 @@ TEST(Utf8, PrefixEndsAtTheFirstBadByte) {
 
 TEST(Printable, ReplacesWhatWouldHarmATerminal) {
   EXPECT_EQ(printable("a\x1b[2J\n\xFF\xC3\xBC"), "a?[2J?\xEF\xBF\xBD\xC3\xBC");
+}
+
+TEST(Printable, ReplacesWhatWouldSteerTheTextAfterIt) {
+  for (const char* steering : {"\u0080", "\u009B", "\u009F", "\u061C", "\u200E", "\u200F", "\u2028",
+                               "\u2029", "\u202A", "\u202E", "\u2066", "\u2069", "\uFEFF"}) {
+    EXPECT_EQ(printable(fmt::format("a{}b", steering)), "a?b") << steering;
+  }
+  const std::string harmless = "\u00A0\u200D\u2026\u2030\u2065\u206A\uFEFE\U0001F600";
+  EXPECT_EQ(printable(harmless), harmless);
 }
 
 TEST(Printable, CutsLongText) {
