@@ -59,6 +59,21 @@ bool steers_terminal(char32_t code) {
   });
 }
 
+/// The letters of a name, or its digits.
+std::string only(std::string_view name, bool digits) {
+  std::string kept;
+  for (const char c : name) {
+    const bool is_digit = c >= '0' && c <= '9';
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+    if (digits ? is_digit : is_letter) kept += c;
+  }
+  return kept;
+}
+
+bool differ_in_digits_alone(std::string_view a, std::string_view b) {
+  return only(a, false) == only(b, false) && only(a, true) != only(b, true);
+}
+
 }  // namespace
 
 std::size_t edit_distance(std::string_view a, std::string_view b) {
@@ -83,7 +98,7 @@ std::string nearest(std::string_view word, const std::vector<std::string>& candi
   std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const std::size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance) {
+    if (distance < best_distance && !differ_in_digits_alone(word, candidate)) {
       best_distance = distance;
       best = candidate;
     }

@@ -15,7 +15,8 @@ namespace moestro {
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate closest to `word`, or empty when none is near enough to be a misspelling
-/// (more than a third of its letters differ).
+/// (more than a third of its letters differ). Names that differ in their digits alone ("llama4" and
+/// "llama") are different things, not misspellings.
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 

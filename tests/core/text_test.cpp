@@ -38,6 +38,14 @@ TEST(Nearest, FindsMisspellingsOnly) {
   EXPECT_EQ(nearest("a", {}), "");
 }
 
+TEST(Nearest, SuggestsNoOtherNumber) {
+  EXPECT_EQ(nearest("llama", {"llama4"}), "");
+  EXPECT_EQ(nearest("qwen2_moe", {"qwen3_moe", "qwen3_5_moe"}), "");
+  EXPECT_EQ(nearest("qwen3_mo", {"qwen2_mo", "qwen3_moe"}), "qwen3_moe");
+  EXPECT_EQ(nearest("phi3.5-moe", {"phi-3.5-moe"}), "phi-3.5-moe") << "the same digits";
+  EXPECT_EQ(nearest("layer.0.norm", {"layer.1.norm", "layers.0.norm"}), "layers.0.norm");
+}
+
 TEST(Split, KeepsEmptyParts) {
   EXPECT_THAT(split("a,,b,", ','), ElementsAre("a", "", "b", ""));
   EXPECT_THAT(split("", ','), ElementsAre(""));
