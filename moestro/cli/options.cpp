@@ -41,7 +41,7 @@ void set_level(const CommonOptions& options) {
 
 void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_flag("--json", options.json, "print one JSON document and nothing else");
-  app.add_flag("--quiet", options.quiet, "print warnings and errors only");
+  app.add_flag("--quiet", options.quiet, "print the result, warnings and errors only");
   app.add_flag("--verbose", options.verbose, "print details, too");
 }
 

@@ -19,7 +19,7 @@ namespace moestro::cli {
 
 struct CommonOptions {
   bool json = false;     // one JSON document on standard output, nothing else there
-  bool quiet = false;    // warnings and errors only
+  bool quiet = false;    // the result, warnings and errors only
   bool verbose = false;  // details, too
 };
 
