@@ -29,9 +29,17 @@ struct BenchArguments {
 bool parse_bench(const Arguments& arguments, BenchArguments& parsed) {
   CLI::App app("Measures what this machine can do.", "moestro bench");
   app.add_option("WHAT", parsed.what, "gemm: matrix products, in f32 and bf16")->required();
-  app.add_option("--threads", parsed.threads, "thread counts (default: 1 and all cores)")
-      ->delimiter(',')
-      ->check(CLI::Range(1, 1024));
+  app.add_option_function<std::vector<std::string>>(
+         "--threads",
+         [&parsed](const std::vector<std::string>& texts) {
+           for (const std::string& text : texts) {
+             parsed.threads.push_back(static_cast<int>(
+                 whole_number("--threads", text, {.low = 1, .high = 1024, .example = 2})));
+           }
+         },
+         "thread counts (default: 1 and all cores)")
+      ->type_name("INT")
+      ->delimiter(',');
   add_common_options(app, parsed.common);
   if (!parse(app, arguments, parsed.common)) return false;
   if (parsed.what != "gemm") {

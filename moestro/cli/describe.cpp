@@ -18,6 +18,8 @@ namespace moestro::cli {
 
 namespace {
 
+constexpr std::int64_t kLongest = std::int64_t{1} << 40;  // whose FLOPs can still be counted
+
 /// "Built-in models: a, b,\n  c", in lines that fit a terminal.
 std::string list_of_models() {
   constexpr std::size_t kWidth = 78;
@@ -55,7 +57,13 @@ int describe(const Arguments& arguments) {
   CommonOptions common;
   app.add_option("MODEL", name, "config.json, a folder that holds one, or a built-in name")
       ->required();
-  app.add_option("--seq", seq, "tokens per sequence (default: 4096, or the model's longest)");
+  app.add_option_function<std::string>(
+         "--seq",
+         [&seq](const std::string& text) {
+           seq = whole_number("--seq", text, {.low = 1, .high = kLongest, .example = 4096});
+         },
+         "tokens per sequence (default: 4096, or the model's longest)")
+      ->type_name("INT");
   app.add_flag("--no-mtp", without_mtp, "leave multi-token prediction out of the FLOPs");
   app.add_flag("--strict", reading.strict, "make errors of unknown keys and of assumed values");
   add_common_options(app, common);

@@ -6,6 +6,8 @@
 //   add_common_options(app, common);
 //   if (!parse(app, arguments, common)) return kDone;  // --help was printed
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "moestro/cli/command.h"
@@ -25,8 +27,19 @@ struct CommonOptions {
 
 void add_common_options(CLI::App& app, CommonOptions& options);
 
+/// What an option that takes a whole number accepts, both ends included.
+struct WholeNumbers {
+  std::int64_t low = 0;
+  std::int64_t high = 0;
+  std::int64_t example = 0;
+};
+
+/// The whole number an option was given. Errors: input, naming the option.
+[[nodiscard]] std::int64_t whole_number(std::string_view option, std::string_view text,
+                                        const WholeNumbers& accepted);
+
 /// Parses the arguments of a verb and sets the log level. False: help was asked for and printed.
-/// Errors: input, naming the verb and the nearest option.
+/// Errors: input, naming the verb or the option, and the nearest option.
 [[nodiscard]] bool parse(CLI::App& app, const Arguments& arguments, const CommonOptions& options);
 
 /// Writes a result to standard output.

@@ -1,5 +1,6 @@
 #include "moestro/cli/command.h"
 
+#include <fmt/core.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -66,8 +67,46 @@ TEST(Command, NamesTheNearestOption) {
 }
 
 TEST(Command, ReportsMissingArguments) {
-  EXPECT_THAT(error_of({"train"}), HasSubstr("RUN.toml is required; see moestro train --help"));
+  EXPECT_EQ(error_of({"train"}),
+            "[moestro train] expected RUN.toml, got none; see moestro train --help");
   EXPECT_THAT(error_of({"verify"}), HasSubstr("expected a checkpoint or --against DIR"));
+}
+
+TEST(Command, NamesTheOptionOfAWrongNumber) {
+  for (const char* seq : {"8k", "1e4", "-5", "0", "1.5", "", "99999999999999999999", "4096 "}) {
+    EXPECT_EQ(error_of({"describe", "tiny", "--seq", seq}),
+              fmt::format("[--seq] expected a whole number >= 1 and <= 1099511627776, got \"{}\"; "
+                          "write e.g. --seq 4096",
+                          seq));
+  }
+  for (const char* threads : {"0", "x", "1025"}) {
+    EXPECT_EQ(error_of({"bench", "gemm", "--threads", fmt::format("1,{}", threads)}),
+              fmt::format("[--threads] expected a whole number >= 1 and <= 1024, got \"{}\"; write "
+                          "e.g. --threads 2",
+                          threads));
+  }
+}
+
+TEST(Command, NamesTheOptionWhoseRuleIsBroken) {
+  EXPECT_EQ(error_of({"describe", "tiny", "--seq"}),
+            "[--seq] expected a value, got none; see moestro describe --help");
+  EXPECT_EQ(error_of({"train", "run.toml", "--set", "a.b=c", "--set"}),
+            "[--set] expected a value, got none; see moestro train --help");
+  EXPECT_EQ(error_of({"describe", "tiny", "--seq", "1", "--seq", "2"}),
+            "[--seq] expected one value, got 2; drop all but one");
+  EXPECT_EQ(error_of({"verify", "--set", "a.b=c"}),
+            "[--set] expected --against, too, got none; see moestro verify --help");
+  EXPECT_EQ(error_of({"verify", "a", "--against", "b"}),
+            "[CHECKPOINT] expected no --against beside it, got both; drop one");
+  EXPECT_EQ(error_of({"train", "run.toml", "--json=maybe"}),
+            "[--json] expected no value, got \"maybe\"; drop it");
+}
+
+TEST(Command, QuietKeepsTheResult) {
+  for (const Command& command : commands()) {
+    EXPECT_THAT(output_of({command.verb, "--help"}), HasSubstr("print the result")) << command.verb;
+  }
+  EXPECT_THAT(output_of({"describe", "tiny", "--quiet"}), HasSubstr("experts"));
 }
 
 TEST(Command, CannotBeQuietAndVerbose) {
