@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <optional>
 
 #include "moestro/core/error.h"
@@ -73,7 +74,25 @@ std::optional<double> number(const toml::node& value) {
   return std::nullopt;
 }
 
-std::string anchored(const Assignment& a, const std::string& text, bool or_name) {
+/// With the home folder for a leading ~: a shell leaves it alone in a file and within quotes.
+std::string without_tilde(const Assignment& a, const std::string& text) {
+  if (!text.starts_with('~')) return text;
+  const std::string place = a.origin + " " + a.key;
+  if (text.size() > 1 && text[1] != '/') {
+    throw input_error(place, "expected / after ~, got \"{}\"; write the folder in full",
+                      printable(text, kShownBytes));
+  }
+  const char* home = std::getenv("HOME");
+  if (home == nullptr || *home != '/') {
+    throw input_error(place,
+                      "expected ~ to be the folder in HOME, but that names none; write the "
+                      "folder in full");
+  }
+  return home + text.substr(1);
+}
+
+std::string anchored(const Assignment& a, const std::string& written, bool or_name) {
+  std::string text = without_tilde(a, written);
   if (text.empty() || a.folder.empty() || std::filesystem::path(text).is_absolute()) return text;
   const std::filesystem::path joined = (a.folder / text).lexically_normal();
   std::error_code code;

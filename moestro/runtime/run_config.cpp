@@ -353,7 +353,7 @@ std::string describe_run_options() {
          "Every key of the file that `moestro train RUN.toml` reads. All have a default except the "
          "model and the text.\n"
          "`--set section.key=value` overrides one. Relative paths are relative to the file; in "
-         "`--set`, to the current folder.\n\n" +
+         "`--set`, to the current folder.\nA path may begin with `~/`, the home folder.\n\n" +
          fields_to_markdown(fields(config));
 }
 

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
+#include <optional>
 
 #include "moestro/core/error.h"
 #include "moestro/core/rng.h"
@@ -132,6 +134,54 @@ TEST(Fields, KeepNamesThatAreNoFiles) {
 
 TEST(Fields, KeepPathsOfOverrides) {
   EXPECT_EQ(overridden("files.file=x/y").file, "x/y");
+}
+
+/// HOME as a test wants it, null for none, until the end of the test.
+class HomeGuard {
+ public:
+  explicit HomeGuard(const char* home) {
+    if (const char* before = std::getenv("HOME")) before_ = before;
+    set(home);
+  }
+  HomeGuard(const HomeGuard&) = delete;
+  HomeGuard& operator=(const HomeGuard&) = delete;
+  ~HomeGuard() { set(before_ ? before_->c_str() : nullptr); }
+
+ private:
+  static void set(const char* home) {
+    if (home == nullptr) {
+      ::unsetenv("HOME");
+    } else {
+      ::setenv("HOME", home, 1);
+    }
+  }
+  std::optional<std::string> before_;
+};
+
+TEST(Fields, TakeATildeForTheHomeFolder) {
+  const HomeGuard home("/home/me");
+  const Settings s = parsed(
+      "[files]\nfile = \"~/x\"\nmodel = \"~\"\ntexts = [\"a~\", \"~/\", \"./~/b\"]\ntags = "
+      "[\"~/t\"]",
+      "conf/run.toml");
+  EXPECT_EQ(s.file, "/home/me/x");
+  EXPECT_EQ(s.model, "/home/me");
+  EXPECT_THAT(s.texts, ElementsAre("conf/a~", "/home/me/", "conf/~/b"));
+  EXPECT_THAT(s.tags, ElementsAre("~/t")) << "no path";
+  EXPECT_EQ(overridden("files.file=~/x").file, "/home/me/x");
+  EXPECT_THAT(overridden("files.texts=[\"~/a\", \"b\"]").texts, ElementsAre("/home/me/a", "b"));
+}
+
+TEST(Fields, RejectATildeThatNamesNoFolder) {
+  EXPECT_EQ(set_error("files.file=~you/x"),
+            "[--set files.file] expected / after ~, got \"~you/x\"; write the folder in full");
+  EXPECT_THAT(toml_error("[files]\ntexts = [\"~you\"]"), HasSubstr("[run.toml:2 files.texts] exp"));
+  for (const char* none : {"", "a/b", static_cast<const char*>(nullptr)}) {
+    const HomeGuard home(none);
+    EXPECT_EQ(set_error("files.file=~/x"),
+              "[--set files.file] expected ~ to be the folder in HOME, but that names none; write "
+              "the folder in full");
+  }
 }
 
 TEST(Fields, OverrideWithTomlValuesAndBareWords) {
