@@ -110,6 +110,10 @@ std::string remedy(const Field& field, const std::string& got) {
     const std::string close = nearest(unquoted(got), choice->words);
     if (!close.empty()) return fmt::format("did you mean {}?", in_quotes(close));
   }
+  if (std::holds_alternative<bool*>(field.target)) {
+    const std::string close = nearest(unquoted(got), {"true", "false"});
+    if (!close.empty()) return fmt::format("did you mean {}?", close);
+  }
   return fmt::format("write e.g. {} = {}", field.name, example(field));
 }
 

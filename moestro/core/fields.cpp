@@ -12,6 +12,7 @@
 #include "moestro/core/field_text.h"
 #include "moestro/core/file.h"
 #include "moestro/core/text.h"
+#include "moestro/core/toml_advice.h"
 #include "moestro/core/toml_dots.h"
 #include "moestro/core/toml_text.h"
 
@@ -222,8 +223,11 @@ toml::table parse_toml(std::string_view text, const std::string& file) {
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    throw input_error(at_line(file, error.source()), "expected TOML: {}; correct this line",
-                      printable(error.description(), 200));
+    const std::size_t number = error.source().begin.line;
+    const std::string_view line = text_between(text, {number, 1}, {number + 1, 1});
+    const std::string_view key = key_of_line(line);
+    throw input_error(fmt::format("{}:{}{}{}", file, number, key.empty() ? "" : " ", key), "{}",
+                      toml_advice(line, error.description()));
   }
 }
 
@@ -246,32 +250,50 @@ void read_section(const FieldSection& section, const toml::table& table, const D
   }
 }
 
-/// The TOML of an override: the table {value = text}.
-std::string override_document(std::string_view text) {
-  return fmt::format("value = {}", text);
+/// An override on its way into an option.
+struct Override {
+  const Field& field;
+  std::string origin;     // "--set"
+  std::string key;        // section.name
+  std::string_view text;  // of the value
+  std::string document;   // the TOML `name = text`
+};
+
+/// Whether an override that is no TOML was meant to be: a quote or a bracket begins it, or it is a
+/// number too large.
+bool is_meant_as_toml(const Override& o, std::string_view description) {
+  const bool takes_numbers = std::holds_alternative<bool*>(o.field.target) ||
+                             std::holds_alternative<double*>(o.field.target) ||
+                             std::holds_alternative<std::array<double, 2>*>(o.field.target);
+  if (std::holds_alternative<std::int64_t*>(o.field.target)) {
+    return description.find("64 bits") != std::string_view::npos;
+  }
+  return !takes_numbers && o.text.find_first_of("\"'[") == 0;
 }
 
-/// That table, if the text is one TOML value.
-std::optional<toml::table> one_value(const std::string& document) {
-  if (dots_outside_quotes(document) > kMaxDots) return std::nullopt;
+/// The document as a table, if the text is one TOML value.
+std::optional<toml::table> one_value(const Override& o) {
+  if (dots_outside_quotes(o.document) > kMaxDots) return std::nullopt;
   try {
-    toml::table parsed = toml::parse(document);
-    if (parsed.size() == 1 && parsed.contains("value")) return parsed;
-  } catch (const toml::parse_error&) {
+    toml::table parsed = toml::parse(o.document);
+    if (parsed.size() == 1 && parsed.contains(o.field.name)) return parsed;
+  } catch (const toml::parse_error& error) {
+    if (is_meant_as_toml(o, error.description())) {
+      throw input_error(o.origin + " " + o.key, "{}", toml_advice(o.document, error.description()));
+    }
     // A bare word, which the option's own check accepts or rejects.
   }
   return std::nullopt;
 }
 
 /// The value of an override: TOML where it parses as one value, else the bare text.
-toml::table override_value(const std::string& document, std::string_view text,
-                           const Target& target) {
-  const bool wants_text =
-      std::holds_alternative<std::string*>(target) || std::holds_alternative<PathText>(target);
-  std::optional<toml::table> parsed = one_value(document);
-  if (parsed && (!wants_text || (*parsed)["value"].is_string())) return *std::move(parsed);
+toml::table override_value(const Override& o) {
+  const bool wants_text = std::holds_alternative<std::string*>(o.field.target) ||
+                          std::holds_alternative<PathText>(o.field.target);
+  std::optional<toml::table> parsed = one_value(o);
+  if (parsed && (!wants_text || (*parsed)[o.field.name].is_string())) return *std::move(parsed);
   toml::table bare;
-  bare.insert("value", text);
+  bare.insert(o.field.name, o.text);
   return bare;
 }
 
@@ -329,10 +351,10 @@ void apply_override(std::string_view text, const Fields& fields, Origins& origin
   const Field& field =
       find(section.fields, key.substr(dot + 1), origin, fmt::format("a key of [{}]", section.name));
   const std::string_view value_text = trim(text.substr(equals + 1));
-  const std::string document = override_document(value_text);
-  const toml::table value = override_value(document, value_text, field.target);
-  assign({field, *value.get("value"), document, origin, section.name + "." + field.name, {}},
-         origins);
+  const Override o{field, origin, section.name + "." + field.name, value_text,
+                   fmt::format("{} = {}", field.name, value_text)};
+  const toml::table table = override_value(o);
+  assign({field, *table.get(field.name), o.document, o.origin, o.key, {}}, origins);
 }
 
 Origins read_fields(const std::filesystem::path& file, const std::vector<std::string>& overrides,

@@ -279,9 +279,83 @@ TEST(Fields, ReportTheTopmostError) {
 }
 
 TEST(Fields, ReportSyntaxErrorsAndDuplicatesWithTheirLine) {
-  EXPECT_THAT(toml_error("[run]\nsteps = = 3"), HasSubstr("[run.toml:2] expected TOML"));
-  EXPECT_THAT(toml_error("[run]\nsteps = 3\nsteps = 4"), HasSubstr("[run.toml:3] expected TOML"));
+  EXPECT_THAT(toml_error("[run]\nsteps = = 3"), HasSubstr("[run.toml:2 steps] expected TOML"));
+  EXPECT_THAT(toml_error("[run]\nsteps = 3\nsteps = 4"),
+              HasSubstr("[run.toml:3 steps] expected TOML"));
   EXPECT_THAT(toml_error("a = \"\xff\""), HasSubstr("UTF-8"));
+}
+
+TEST(Fields, SayWhatALineThatIsNoTomlWants) {
+  const std::string text = "expected a number, true, false or text in quotes, got ";
+  const std::pair<const char*, std::string> cases[] = {
+      {"colour = green", text + "green; put text in quotes: colour = \"green\""},
+      {"colour = green # or red", text + "green; put text in quotes: colour = \"green\""},
+      {"colour = “green”", text + "“green”; put text in quotes: colour = \"green\""},
+      {"colour = fawn", text + "fawn; put text in quotes: colour = \"fawn\""},
+      {"colour = ivory", text + "ivory; put text in quotes: colour = \"ivory\""},
+      {"file = C:\\data", text + "C:\\data; put text in quotes: file = 'C:\\data'"},
+      {"texts = [a/b.txt]", text + "a/b.txt; put text in quotes: \"a/b.txt\""},
+      {"texts = ['it', ./b.txt]", text + "./b.txt; put text in quotes: \"./b.txt\""},
+      {"loud = True", "expected true or false, got True; write true"},
+      {"loud = FALSE", "expected true or false, got FALSE; write false"},
+      {"file = \"a", "expected text in quotes, got \"a; close the quote"},
+      {"file = 'a # b", "expected text in quotes, got 'a # b; close the quote"},
+      {"texts = [\"a\", \"b]", "expected text in quotes, got \"b]; close the quote"},
+      {"file = \"C:\\data\"",
+       "expected no \\ in double quotes, got \"C:\\data\"; use / or single quotes"},
+      {"file = \"C:\\Users\"",
+       "expected no \\ in double quotes, got \"C:\\Users\"; use / or single quotes"},
+      {"steps = 18446744073709551615",
+       "expected a whole number <= 9223372036854775807, got 18446744073709551615; write one within "
+       "it"},
+      {"steps = -9223372036854775809",
+       "expected a whole number >= -9223372036854775808, got -9223372036854775809; write one "
+       "within it"},
+  };
+  for (const auto& [line, advice] : cases) {
+    const std::string key(line, std::string_view(line).find(' '));
+    EXPECT_EQ(toml_error(fmt::format("[run]\n{}\n[files]\n", line)),
+              fmt::format("[run.toml:2 {}] {}", key, advice));
+  }
+  EXPECT_EQ(toml_error("[files]\ntexts = [\n  \"a\",\n  b.txt,\n]"),
+            "[run.toml:4] " + text + "b.txt; put text in quotes: \"b.txt\"");
+}
+
+TEST(Fields, AnswerLongLinesInShort) {
+  std::string quotes;
+  for (int i = 0; i < 100000; ++i) quotes += "“";
+  const std::string line(500000, 'a');
+  for (const std::string& text :
+       {"colour = " + quotes, "colour = " + line, line + " = green", "colour = '" + line,
+        "colour = \"\\d" + line, "texts = [" + line, "steps = 9" + std::string(500000, '9')}) {
+    EXPECT_LT(toml_error("[run]\n" + text).size(), 500U) << text.substr(0, 20);
+  }
+}
+
+TEST(Fields, LeaveOtherSyntaxErrorsToTheParser) {
+  for (const char* line : {"steps = .5", "steps = 1,000", "steps = 10k", "steps = 010",
+                           "steps =", "texts = ['a' 'b']", "texts = [, a]", "steps = +"}) {
+    EXPECT_THAT(toml_error(fmt::format("[run]\n{}\n", line)),
+                HasSubstr("expected TOML: Error while"))
+        << line;
+  }
+}
+
+TEST(Fields, OverridesThatWereMeantAsTomlSayWhatTheyWant) {
+  EXPECT_EQ(set_error("files.texts=[a.txt]"),
+            "[--set files.texts] expected a number, true, false or text in quotes, got a.txt; put "
+            "text in quotes: \"a.txt\"");
+  EXPECT_EQ(set_error("files.colour=\"green"),
+            "[--set files.colour] expected text in quotes, got \"green; close the quote");
+  EXPECT_EQ(set_error("files.file=\"C:\\data\""),
+            "[--set files.file] expected no \\ in double quotes, got \"C:\\data\"; use / or single "
+            "quotes");
+  EXPECT_EQ(set_error("run.steps=18446744073709551615"),
+            "[--set run.steps] expected a whole number <= 9223372036854775807, got "
+            "18446744073709551615; write one within it");
+  EXPECT_EQ(set_error("run.loud=True"),
+            "[--set run.loud] expected true or false, got \"True\"; did you mean true?");
+  EXPECT_THAT(set_error("run.pair=[0.5, x]"), HasSubstr("a list of two numbers"));
 }
 
 TEST(Fields, RejectTextWithAZeroByte) {
