@@ -88,7 +88,10 @@ bool goes_on_in(const Past& past, std::int64_t first_step, const std::vector<flo
 
 void set_aside(const std::filesystem::path& path) {
   std::filesystem::path aside;
-  for (int i = 1; aside.empty() || std::filesystem::exists(aside); ++i) {
+  const auto is_taken = [&] {  // also by a link that leads nowhere
+    return std::filesystem::exists(std::filesystem::symlink_status(aside));
+  };
+  for (int i = 1; aside.empty() || is_taken(); ++i) {
     aside = fmt::format("{}.earlier-{}", path.string(), i);
   }
   std::error_code code;

@@ -181,6 +181,14 @@ TEST(MetricsWriter, SetsALineWithoutItsEndAside) {
   EXPECT_EQ(read_file(path.string() + ".earlier-1"), R"({"step":1,"loss":5})");
 }
 
+TEST(MetricsWriter, PassesOverALinkThatLeadsNowhere) {
+  const test::TemporaryFolder folder;
+  const std::filesystem::path path = folder.file("metrics.jsonl", "{\"step\":1,\"loss\":5}\n");
+  std::filesystem::create_symlink("metrics.jsonl.earlier-1", path.string() + ".earlier-1");
+  MetricsWriter(path, 1, {}).write(report_of(1));
+  EXPECT_EQ(steps_in(path.string() + ".earlier-2"), "1 ");
+}
+
 TEST(MetricsWriter, DropsALineThatACrashCutOff) {
   const test::TemporaryFolder folder;
   const auto path = folder.file("m", "{\"step\":1}\n{\"step\":2,\"lo");
