@@ -89,7 +89,7 @@ std::string comparison_text(const runtime::VerifyResult& result) {
   const auto line = [&text](const char* name, const std::optional<double>& value, double tolerance,
                             const std::string& measure) {
     if (!value) return;
-    text += fmt::format("{:<11}{:.2e} of at most {}, {}{}\n", name, *value, tolerance, measure,
+    text += fmt::format("{:<11}{:.2e} of at most {:.3g}, {}{}\n", name, *value, tolerance, measure,
                         *value <= tolerance ? "" : "  <- outside");
   };
   const runtime::VerifyTolerance& t = result.tolerance;

@@ -70,16 +70,22 @@ double number(const SafetensorsFile& file, const std::string& name) {
   return static_cast<double>(floats(file, name)[0]);
 }
 
+double largest(const std::vector<float>& values) {
+  double most = 0.0;
+  for (const float value : values) most = std::max(most, std::abs(static_cast<double>(value)));
+  return most;
+}
+
 /// Largest difference relative to the largest expected entry, or to `floor` where that is larger.
 double relative_difference(const float* ours, const std::vector<float>& expected,
                            double floor = 0.0) {
-  double difference = 0.0, scale = floor;
+  double difference = 0.0;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const double d = std::abs(static_cast<double>(ours[i]) - static_cast<double>(expected[i]));
     difference = std::isnan(d) ? std::numeric_limits<double>::infinity() : std::max(difference, d);
-    scale = std::max(scale, std::abs(static_cast<double>(expected[i])));
   }
   if (difference == 0.0) return 0.0;
+  const double scale = std::max(floor, largest(expected));
   return scale == 0.0 ? std::numeric_limits<double>::infinity() : difference / scale;
 }
 
@@ -149,8 +155,9 @@ void compare_outputs(Decoder& decoder, const Reference& reference, const Safeten
   const auto shape = [&](const at::Tensor& rows) {  // [T, width] there
     return std::vector<std::int64_t>{reference.context.batch, reference.context.seq, rows.size(1)};
   };
-  result.logits_max_rel =
-      relative_difference(ours.data_ptr<float>(), floats(expected, "logits", shape(ours)));
+  const std::vector<float> theirs = floats(expected, "logits", shape(ours));
+  result.logits_max_rel = relative_difference(ours.data_ptr<float>(), theirs);
+  result.tolerance.loss *= std::max(1.0, largest(theirs));
   for (std::size_t i = 0; i < hidden.size(); ++i) {
     const std::string name = fmt::format("hidden.{}", i);
     // transformers gives the last layer's after its norm, which references leave out.
@@ -181,14 +188,11 @@ void refuse_unused_gradients(const SafetensorsFile& expected, const std::set<std
 constexpr double kGradientNoise = 1e-3;
 
 double gradient_floor(const SafetensorsFile& expected) {
-  double largest = 0.0;
+  double most = 0.0;
   for (const std::string& name : expected.names()) {
-    if (!name.starts_with("grad.")) continue;
-    for (const float g : floats(expected, name)) {
-      largest = std::max(largest, std::abs(static_cast<double>(g)));
-    }
+    if (name.starts_with("grad.")) most = std::max(most, largest(floats(expected, name)));
   }
-  return kGradientNoise * largest;
+  return kGradientNoise * most;
 }
 
 void compare_gradients(Decoder& decoder, const SafetensorsFile& expected, VerifyResult& result) {
@@ -273,6 +277,10 @@ void compare_steps(Decoder& decoder, const Reference& reference, bool defer, Ver
   const auto count = static_cast<std::int64_t>(expected.losses.size());
   Optimizer optimizer =
       make_optimizer(expected.optimizer, count, layers::parameters(decoder.weights));
+  // What is left of the gradients of a loss that has become 0 is rounding.
+  constexpr double kNormNoise = 1e-6;
+  const double least_norm =
+      kNormNoise * *std::max_element(expected.grad_norms.begin(), expected.grad_norms.end());
   double loss_difference = 0.0, norm_difference = 0.0;
   for (std::int64_t step = 1; step <= count; ++step) {
     begin_gradients(optimizer);
@@ -280,7 +288,10 @@ void compare_steps(Decoder& decoder, const Reference& reference, bool defer, Ver
     const double norm = update(optimizer, step, loss);
     const auto i = static_cast<std::size_t>(step - 1);
     loss_difference = worse(loss_difference, std::abs(loss - expected.losses[i]));
-    norm_difference = worse(norm_difference, std::abs(norm / expected.grad_norms[i] - 1.0));
+    const double expected_norm = expected.grad_norms[i];
+    const double scale = std::max(std::abs(expected_norm), least_norm);
+    norm_difference = worse(norm_difference,
+                            norm == expected_norm ? 0.0 : std::abs(norm - expected_norm) / scale);
   }
   result.steps_loss_max_abs = loss_difference;
   result.steps_grad_norm_max_rel = norm_difference;
@@ -305,6 +316,7 @@ VerifyResult verify_against(const std::filesystem::path& folder, const VerifyOpt
   const SafetensorsFile expected(folder / "expected.safetensors");
 
   VerifyResult result;
+  result.tolerance = compute.dtype == at::kFloat ? VerifyTolerance{} : kBf16Tolerance;
   compare_outputs(decoder, reference, expected, result);
   const double loss = run_step(decoder, reference, options.defer_weight_gradients);
   result.loss_abs = std::abs(loss - number(expected, "loss"));
@@ -313,7 +325,6 @@ VerifyResult verify_against(const std::filesystem::path& folder, const VerifyOpt
   if (std::filesystem::exists(std::filesystem::symlink_status(folder / "steps.json"))) {
     compare_steps(decoder, reference, options.defer_weight_gradients, result);
   }
-  result.tolerance = compute.dtype == at::kFloat ? VerifyTolerance{} : kBf16Tolerance;
   result.within_tolerance = is_within(result, result.tolerance);
   return result;
 }

@@ -11,7 +11,8 @@
 
 namespace moestro::runtime {
 
-/// Tolerances of verify_against: these in f32, wider ones in bf16.
+/// Tolerances of verify_against: these in f32, wider ones in bf16. A loss is a difference of
+/// logits: its tolerance is multiplied by the largest of them where that is above 1.
 struct VerifyTolerance {
   double logits = 2e-5, gradient = 1e-4, loss = 2e-5, aux_loss = 2e-5, steps_loss = 1e-3,
          steps_grad_norm = 1e-2;

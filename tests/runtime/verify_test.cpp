@@ -157,6 +157,17 @@ std::string smallest_gradient(const fs::path& reference) {
   return least;
 }
 
+TEST(Verify, ALossIsAsExactAsTheLogitsItIsADifferenceOf) {
+  const test::TemporaryFolder folder;
+  copy_with(kOwn / "mixtral", folder.path(), "expected.safetensors", "loss",
+            [](std::vector<float>& loss) { loss[0] += 1e-3F; });
+  EXPECT_FALSE(verify_against(folder.path(), {}).within_tolerance);
+  const test::TemporaryFolder steep;
+  copy_with(kOwn / "mixtral", steep.path(), "expected.safetensors", "logits",
+            [](std::vector<float>& logits) { logits[0] = 1000.0F; });
+  EXPECT_NEAR(verify_against(steep.path(), {}).tolerance.loss, 2e-2, 1e-9);
+}
+
 TEST_P(Golden, NoticesEveryKindOfWrongOutput) {
   const fs::path reference = GetParam();
   const test::TemporaryFolder folder;
