@@ -6,6 +6,7 @@
 #include <ctime>
 #include <future>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "moestro/kernels/gemm.h"
@@ -20,6 +21,8 @@ struct Shape {
 
 constexpr std::array kShapes = {Shape{4096, 1024, 512}, Shape{2048, 1024, 1024},
                                 Shape{512, 1024, 512}};
+// Every thread has a result of its own: with many, fewer rows keep all of them within 128 MiB.
+constexpr std::int64_t kRowsOfAll = 32768, kLeastRows = 512;
 
 double now_seconds() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
@@ -50,11 +53,12 @@ struct Timing {
   double used = 0.0;                                         // seconds of all of them
 };
 
-/// Repeats `call` in this thread until `end` of now_seconds(), at least twice.
+/// Repeats `call` in this thread until `end` of now_seconds(), at least three times: the first
+/// compiles it and touches memory.
 template <class Call>
 Timing time_calls(const Call& call, double end) {
   Timing timing;
-  for (int repetition = 0; repetition < 2 || now_seconds() < end; ++repetition) {
+  for (int repetition = 0; repetition < 3 || now_seconds() < end; ++repetition) {
     const double before = used_seconds();
     call();
     const double seconds = used_seconds() - before;
@@ -64,36 +68,58 @@ Timing time_calls(const Call& call, double end) {
   return timing;
 }
 
+class OneThreadForNow {
+ public:
+  OneThreadForNow() : before_(num_threads()) { set_num_threads(1); }
+  ~OneThreadForNow() { set_num_threads(before_); }
+  OneThreadForNow(const OneThreadForNow&) = delete;
+  OneThreadForNow& operator=(const OneThreadForNow&) = delete;
+
+ private:
+  int before_;
+};
+
+/// Runs `work` in the calling thread and in as many others as there are threads to be had.
+template <class Work>
+std::vector<Timing> run_side_by_side(int threads, const Work& work) {
+  std::vector<std::future<Timing>> others;
+  try {
+    while (static_cast<int>(others.size()) < threads - 1) {
+      others.push_back(std::async(std::launch::async, work));
+    }
+  } catch (const std::system_error&) {
+    // A limit of processes: the thread team does with fewer, too.
+  }
+  std::vector<Timing> timings = {work()};
+  for (std::future<Timing>& other : others) timings.push_back(other.get());
+  return timings;
+}
+
 template <class T>
-GemmPeak measure_shape(const Shape& s, int threads, double limit_seconds) {
+GemmPeak measure_shape(const Shape& shape, int threads, double limit_seconds) {
+  Shape s = shape;
+  s.m = std::min(s.m, std::max(kLeastRows, kRowsOfAll / threads));
   const auto a = arbitrary<T>(s.m * s.k);
   const auto b = arbitrary<T>(s.k * s.n);
-  const auto multiply_into = [&](std::vector<T>& c) {
-    gemm(rows_of(a.data(), s.m, s.k), rows_of(b.data(), s.k, s.n), rows_of(c.data(), s.m, s.n));
-  };
-  const auto new_result = [&] { return std::vector<T>(static_cast<std::size_t>(s.m * s.n)); };
-  auto first = new_result();
-  multiply_into(first);  // compiles
-
   const double start = now_seconds();
-  std::vector<std::future<Timing>> team;
-  for (int t = 0; t < threads; ++t) {
-    team.push_back(std::async(std::launch::async, [&] {
-      set_num_threads(1);  // of this thread
-      auto c = new_result();
-      return time_calls([&] { multiply_into(c); }, start + limit_seconds);
-    }));
-  }
+  const auto work = [&] {
+    const OneThreadForNow guard;
+    std::vector<T> c(static_cast<std::size_t>(s.m * s.n));
+    const auto multiply = [&] {
+      gemm(rows_of(a.data(), s.m, s.k), rows_of(b.data(), s.k, s.n), rows_of(c.data(), s.m, s.n));
+    };
+    return time_calls(multiply, start + limit_seconds);
+  };
+  const std::vector<Timing> timings = run_side_by_side(threads, work);
   const auto flops =
       2.0 * static_cast<double>(s.m) * static_cast<double>(s.n) * static_cast<double>(s.k);
   double rate = 0.0;
   double used = 0.0;
-  for (std::future<Timing>& thread : team) {
-    const Timing timing = thread.get();
+  for (const Timing& timing : timings) {
     rate += flops / timing.fastest;
     used += timing.used;
   }
-  const double passed = (now_seconds() - start) * static_cast<double>(threads);
+  const double passed = (now_seconds() - start) * static_cast<double>(timings.size());
   return {FlopsPerSecond{rate}, std::min(1.0, used / passed)};
 }
 

@@ -11,8 +11,7 @@ enum class GemmType : std::uint8_t { f32, bf16 };
 
 struct GemmPeak {
   FlopsPerSecond rate;
-  double core_share =
-      1.0;  // of the cores' time, that the measurement got: other programs had the rest
+  double core_share = 1.0;  // of the cores' time, that the measurement got: others had the rest
 };
 
 /// A core_share of less means that others were at work.

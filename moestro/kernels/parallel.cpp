@@ -3,7 +3,9 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cmath>
 
+#include "moestro/core/control_groups.h"
 #include "moestro/kernels/internal/block_run.h"
 
 namespace moestro::kernels {
@@ -23,7 +25,9 @@ int count_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
   if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;  // more than 1024 cores
-  return std::max(1, CPU_COUNT(&set));
+  const int cores = CPU_COUNT(&set);
+  const double quota = cpu_quota().value_or(cores);
+  return std::max(1, quota < cores ? static_cast<int>(std::ceil(quota)) : cores);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace moestro::kernels {
 /// may run on, which is the default.
 void set_num_threads(int threads);
 [[nodiscard]] int num_threads();
-/// Cores the process may run on.
+/// Cores the process may run on, or as many as the time a container grants it keeps busy.
 [[nodiscard]] int available_cores();
 
 namespace internal {

@@ -8,6 +8,8 @@
 #include <optional>
 #include <string>
 
+#include "moestro/core/control_groups.h"
+
 namespace moestro::runtime {
 namespace {
 
@@ -43,39 +45,19 @@ constexpr GroupFiles kVersion2 = {"memory.max", "memory.current", {"inactive_fil
 constexpr GroupFiles kVersion1 = {
     "memory.limit_in_bytes", "memory.usage_in_bytes", {"total_inactive_file", "total_active_file"}};
 
-/// What a group and those around it leave, in bytes. A container may show its own group as `base`
-/// and not know the path to it, so that folders that are absent are passed over.
-double left_in_groups(const fs::path& base, const fs::path& group, const GroupFiles& files) {
-  double left = kUnlimited;
-  for (fs::path at = group.relative_path();; at = at.parent_path()) {
-    const fs::path folder = base / at;
-    const auto limit = number_in(folder / files.limit), usage = number_in(folder / files.usage);
-    if (limit && usage) {
-      double free = *limit - *usage;
-      for (const char* key : files.reclaimable) {
-        free += number_after(folder / "memory.stat", key).value_or(0.0);
-      }
-      left = std::min(left, std::max(0.0, free));
-    }
-    if (at.empty()) return left;
-  }
-}
-
-/// The limits of containers and batch jobs. Lines of /proc/self/cgroup: "0::/a/b" for version 2,
-/// "7:memory:/a/b" for version 1.
+/// What the limits of containers and batch jobs leave, in bytes.
 double left_in_groups(const fs::path& root) {
-  std::ifstream file(root / "proc/self/cgroup");
   double left = kUnlimited;
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const fs::path group = line.substr(second + 1);
-    if (controllers.empty()) {
-      left = std::min(left, left_in_groups(root / "sys/fs/cgroup", group, kVersion2));
-    } else if (("," + controllers + ",").find(",memory,") != std::string::npos) {
-      left = std::min(left, left_in_groups(root / "sys/fs/cgroup/memory", group, kVersion1));
+  for (const ControlGroup& group : control_groups("memory", root)) {
+    const GroupFiles& files = group.version == 2 ? kVersion2 : kVersion1;
+    const auto limit = number_in(group.folder / files.limit);
+    const auto usage = number_in(group.folder / files.usage);
+    if (!limit || !usage) continue;
+    double free = *limit - *usage;
+    for (const char* key : files.reclaimable) {
+      free += number_after(group.folder / "memory.stat", key).value_or(0.0);
     }
+    left = std::min(left, std::max(0.0, free));
   }
   return left;
 }
