@@ -118,13 +118,6 @@ bool is_standard_stream(const std::filesystem::path& path) {
   return is_in_place(path, STDOUT_FILENO) || is_in_place(path, STDERR_FILENO);
 }
 
-/// Where links lead: they stay, and what they lead to is replaced.
-std::filesystem::path behind_links(const std::filesystem::path& path) {
-  std::error_code dangling;
-  const std::filesystem::path target = std::filesystem::canonical(path, dangling);
-  return !dangling && std::filesystem::is_symlink(path) ? target : path;
-}
-
 }  // namespace
 
 std::string metrics_line(const runtime::StepReport& r) {

@@ -133,6 +133,22 @@ bool is_in_place(const std::filesystem::path& path, int descriptor) {
          named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
 }
 
+std::filesystem::path behind_links(const std::filesystem::path& path) {
+  std::error_code code;
+  if (!std::filesystem::is_symlink(path, code)) return path;
+  if (std::filesystem::exists(path, code)) {
+    const std::filesystem::path target = std::filesystem::canonical(path, code);
+    return code ? path : target;
+  }
+  std::filesystem::path target = path;
+  for (int links = 0; links < 40; ++links) {  // as many as Linux follows
+    const std::filesystem::path next = std::filesystem::read_symlink(target, code);
+    if (code) return target;
+    target = target.parent_path() / next;
+  }
+  return path;
+}
+
 std::string why_not_writable(const std::filesystem::path& folder) {
   std::error_code code;
   std::filesystem::create_directories(folder, code);

@@ -31,6 +31,10 @@ void remove_leftovers(const std::filesystem::path& path);
 /// Whether a path leads to an open file: it may have been removed or replaced meanwhile.
 [[nodiscard]] bool is_in_place(const std::filesystem::path& path, int descriptor);
 
+/// Where a link leads, also one whose target does not exist yet; the path itself if it is no link,
+/// or one to what has no path (/dev/stdout in a pipe).
+[[nodiscard]] std::filesystem::path behind_links(const std::filesystem::path& path);
+
 /// Why files cannot be created in a folder, or empty if they can. Creates the folder and its
 /// parents where they are missing.
 [[nodiscard]] std::string why_not_writable(const std::filesystem::path& folder);

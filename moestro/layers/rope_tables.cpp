@@ -7,6 +7,7 @@
 #include <ATen/ops/cos.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
+#include <ATen/ops/reciprocal.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
@@ -32,6 +33,11 @@ at::Tensor numbers(std::int64_t count) {
   return at::arange(count, at::TensorOptions().dtype(at::kFloat));
 }
 
+/// number / tensor as Python computes it.
+at::Tensor quotient(double number, const at::Tensor& tensor) {
+  return at::reciprocal(tensor) * number;
+}
+
 /// theta^(2 i / rotary_dim): what a position is divided by in dimension i.
 at::Tensor plain_periods(const model::Rope& rope) {
   return at::pow(rope.theta, numbers(rope.rotary_dim / 2) * 2.0 / rope.rotary_dim);
@@ -55,14 +61,15 @@ at::Tensor yarn_frequencies(const model::Rope& rope) {
   const at::Tensor periods = plain_periods(rope);
   const at::Tensor ramp = at::clamp((numbers(rope.rotary_dim / 2) - low) / (high - low), 0.0, 1.0);
   const at::Tensor plain_share = 1.0 - ramp;
-  return (1.0 / (rope.factor * periods)) * (1.0 - plain_share) + (1.0 / periods) * plain_share;
+  return quotient(1.0, rope.factor * periods) * (1.0 - plain_share) +
+         quotient(1.0, periods) * plain_share;
 }
 
 at::Tensor llama3_frequencies(const model::Rope& rope) {
   const auto original = static_cast<double>(rope.original_max_positions);
-  const at::Tensor plain = 1.0 / plain_periods(rope);
-  const at::Tensor wavelength = 2.0 * pi / plain;
-  const at::Tensor smooth = (original / wavelength - rope.low_freq_factor) /
+  const at::Tensor plain = quotient(1.0, plain_periods(rope));
+  const at::Tensor wavelength = quotient(2.0 * pi, plain);
+  const at::Tensor smooth = (quotient(original, wavelength) - rope.low_freq_factor) /
                             (rope.high_freq_factor - rope.low_freq_factor);
   const at::Tensor blended = (1.0 - smooth) * plain / rope.factor + smooth * plain;
   const at::Tensor longer =
@@ -84,7 +91,7 @@ at::Tensor longrope_frequencies(const model::Rope& rope, std::int64_t seq) {
   const at::Tensor periods = plain_periods(rope);
   MOESTRO_CHECK(static_cast<std::int64_t>(factor.size()) == periods.numel(),
                 "{} longrope factors for {} frequencies", factor.size(), periods.numel());
-  return 1.0 / (at::tensor(factor, at::TensorOptions().dtype(at::kFloat)) * periods);
+  return quotient(1.0, at::tensor(factor, at::TensorOptions().dtype(at::kFloat)) * periods);
 }
 
 double longrope_scale(const model::Rope& rope, std::int64_t seq) {
@@ -116,7 +123,7 @@ at::Tensor frequencies(const model::Rope& rope, std::int64_t seq) {
     case model::RopeKind::proportional:  // so, too
       break;
     case model::RopeKind::linear:
-      return 1.0 / plain_periods(rope) / rope.factor;
+      return quotient(1.0, plain_periods(rope)) / rope.factor;
     case model::RopeKind::yarn:
       return yarn_frequencies(rope);
     case model::RopeKind::llama3:
@@ -124,7 +131,7 @@ at::Tensor frequencies(const model::Rope& rope, std::int64_t seq) {
     case model::RopeKind::longrope:
       return longrope_frequencies(rope, seq);
   }
-  return 1.0 / plain_periods(rope);
+  return quotient(1.0, plain_periods(rope));
 }
 
 }  // namespace

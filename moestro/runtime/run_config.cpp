@@ -2,6 +2,7 @@
 
 #include "moestro/core/error.h"
 #include "moestro/core/fields.h"
+#include "moestro/core/file.h"
 #include "moestro/core/text.h"
 #include "moestro/runtime/option_words.h"
 
@@ -284,15 +285,16 @@ void check_metrics_place(const RunConfig& config) {
   const auto as_written = [](const std::string& path) {
     return std::filesystem::absolute(path + "/").lexically_normal().parent_path();
   };
-  const auto behind_links = [&](const std::string& path) {
+  const auto resolved = [&](const std::string& path) {
     std::error_code code;
-    const auto whole = std::filesystem::weakly_canonical(std::filesystem::absolute(path), code);
+    const auto whole =
+        std::filesystem::weakly_canonical(std::filesystem::absolute(behind_links(path)), code);
     return code ? as_written(path) : as_written(whole.string());
   };
   const std::string& metrics = config.output.metrics;
   const std::string& folder = config.checkpoint.folder;
   if (!is_in_the_way(as_written(metrics), as_written(folder)) &&
-      !is_in_the_way(behind_links(metrics), behind_links(folder))) {
+      !is_in_the_way(resolved(metrics), resolved(folder))) {
     return;
   }
   throw input_error(config.where("output.metrics"),

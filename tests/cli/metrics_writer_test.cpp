@@ -121,6 +121,11 @@ TEST(MetricsWriter, LeavesLinksWhereTheyAre) {
   writer.write(report_of(2));
   EXPECT_TRUE(std::filesystem::is_symlink(link));
   EXPECT_EQ(steps_in(target), "1 2 ");
+  const auto early = folder.path() / "early";  // before there is what it leads to
+  std::filesystem::create_symlink("new", early);
+  MetricsWriter(early, 1, {}).write(report_of(1));
+  EXPECT_TRUE(std::filesystem::is_symlink(early));
+  EXPECT_EQ(steps_in(folder.path() / "new"), "1 ");
 }
 
 TEST(MetricsWriter, RemovesWhatCrashesLeft) {

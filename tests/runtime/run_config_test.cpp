@@ -178,6 +178,8 @@ TEST(RunConfig, RejectsAMetricsFileAmongTheCheckpointsBehindLinks) {
   for (const char* metrics : {"step/m", "run/step-000004", "run"}) {
     EXPECT_THAT(error_with(metrics, "c"), HasSubstr("outside the checkpoints")) << metrics;
   }
+  std::filesystem::create_symlink("c/.m", folder.path() / "absent");
+  EXPECT_THAT(error_with("absent", "c"), HasSubstr("outside the checkpoints"));
   EXPECT_THAT(error_with("c/.m", "run"), HasSubstr("outside the checkpoints"));
   EXPECT_THAT(error_with("run/.m", "run/"), HasSubstr("outside the checkpoints"));
   EXPECT_EQ(error_with("run/m", "c"), "no error");

@@ -13,7 +13,6 @@ SCRIPT = Path(__file__).resolve().parents[2] / "moestro.sh"
 PROGRAMS = {
     "dpkg-query": "echo installed",
     "python3": """echo "python3 $*" >> calls
-[ "$3" = --clear ] && rm -rf .venv
 mkdir -p .venv/bin && printf '%s\\n' '#!/bin/sh' 'echo "pip $*" >> calls' > .venv/bin/python
 chmod +x .venv/bin/python""",
     "cmake": """echo "cmake $*" >> calls
@@ -82,8 +81,22 @@ class MoestroSh(unittest.TestCase):
         (self.clone / TORCH).unlink()
         self.write(self.clone / ".venv/bin/python", "#!/bin/sh\nexit 1\n").chmod(0o755)
         calls = self.build(self.clone)[1]
-        self.assertEqual(calls[0], "python3 -m venv --clear .venv")
+        self.assertEqual(calls[0], "python3 -m venv .venv")
         self.assertRegex(calls[1], "^pip -m pip install .*torch==")
+
+    def test_adds_to_an_environment_that_works(self):
+        (self.clone / TORCH).unlink()
+        self.write(self.clone / ".venv/bin/python", "#!/bin/sh\n").chmod(0o755)
+        mine = self.write(self.clone / ".venv/mine", "")
+        self.assertNotIn("python3 -m venv .venv", self.build(self.clone)[1])
+        self.assertTrue(mine.exists())
+
+    def test_empties_no_folder_that_the_environment_is_a_link_to(self):
+        shutil.rmtree(self.clone / ".venv")
+        other = self.write(self.base / "other/mine", "")
+        (self.clone / ".venv").symlink_to(other.parent)
+        self.assertEqual(self.build(self.clone)[1][0], "python3 -m venv .venv")
+        self.assertTrue(other.exists())
 
     def test_leaves_a_whole_environment(self):
         self.assertFalse([call for call in self.build(self.clone)[1] if not call.startswith("cmake")])
