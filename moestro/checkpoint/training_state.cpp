@@ -285,7 +285,10 @@ std::optional<fs::path> find_newest_checkpoint(const fs::path& root) {
   return std::nullopt;
 }
 
-fs::path resolve_checkpoint(const fs::path& folder) {
+namespace {
+
+/// Whether a folder that a user names is a checkpoint, and not one that may hold those of a run.
+bool is_itself_checkpoint(const fs::path& folder) {
   std::error_code unreadable;  // whoever reads the folder says so
   const fs::file_status status = fs::status(folder, unreadable);
   if (status.type() == fs::file_type::not_found || fs::is_regular_file(status)) {
@@ -295,14 +298,28 @@ fs::path resolve_checkpoint(const fs::path& folder) {
         is_file ? "got a file; name its folder" : "but there is none; check the path");
   }
   const auto has = [&](const char* name) { return fs::exists(folder / name, unreadable); };
-  const bool is_itself = has("config.json") || has("model.safetensors") ||
-                         has("model.safetensors.index.json") || !fs::is_directory(status);
-  if (is_itself) return folder;
-  const std::optional<fs::path> newest = find_newest_checkpoint(folder);
+  return has("config.json") || has("model.safetensors") || has("model.safetensors.index.json") ||
+         !fs::is_directory(status);
+}
+
+fs::path newest_of_run(const fs::path& folder, const std::optional<fs::path>& newest) {
   if (!newest) return folder;
   log_info("{} holds checkpoints of a run; taking the newest, {}", folder.string(),
            newest->string());
   return *newest;
+}
+
+}  // namespace
+
+fs::path resolve_checkpoint(const fs::path& folder) {
+  if (is_itself_checkpoint(folder)) return folder;
+  return newest_of_run(folder, find_newest_checkpoint(folder));
+}
+
+fs::path resolve_newest_step(const fs::path& folder) {
+  if (is_itself_checkpoint(folder)) return folder;
+  const std::vector<fs::path> steps = step_folders(folder);
+  return newest_of_run(folder, steps.empty() ? std::nullopt : std::optional(steps.front()));
 }
 
 std::string set_steps_aside(const fs::path& root) {

@@ -91,6 +91,9 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
 /// there is nothing; as step_folders.
 [[nodiscard]] std::filesystem::path resolve_checkpoint(const std::filesystem::path& folder);
 
+/// As resolve_checkpoint, but the newest step whatever it lacks: for those who judge it.
+[[nodiscard]] std::filesystem::path resolve_newest_step(const std::filesystem::path& folder);
+
 /// Moves all step folders of a run's folder into its "earlier-1" (or -2, ...), so that another run
 /// may begin in it; says where they went. Returns that folder, or empty if there are none. Errors:
 /// io.

@@ -168,9 +168,9 @@ std::string dtypes_text(const std::map<Dtype, std::int64_t>& by_dtype) {
 }  // namespace
 
 bool VerifyReport::is_complete() const {
-  return missing.empty() && unexpected.empty() && repeated.empty() && wrong_shapes.empty() &&
-         wrong_dtypes.empty() && unusable.empty() && differing_twins.empty() &&
-         resume_problem.empty();
+  return unreadable.empty() && missing.empty() && unexpected.empty() && repeated.empty() &&
+         wrong_shapes.empty() && wrong_dtypes.empty() && unusable.empty() &&
+         differing_twins.empty() && resume_problem.empty();
 }
 
 VerifyReport verify_complete(const HfFolder& folder, const model::ModelConfig& config) {
@@ -217,6 +217,9 @@ std::vector<std::string> unexpected_tensors(const HfFolder& folder,
 std::string to_text(const VerifyReport& report, std::size_t limit) {
   std::string text = fmt::format("{}: {}\n", printable(report.folder, std::string::npos),
                                  report.is_complete() ? "complete" : "not complete");
+  if (!report.unreadable.empty()) {
+    return text + fmt::format("  cannot be read: {}\n", report.unreadable);
+  }
   text += fmt::format("  tensors: {} of {}{}{}\n", with_thousands(report.found),
                       with_thousands(report.expected), report.found > 0 ? ", " : "",
                       dtypes_text(report.by_dtype));
@@ -263,6 +266,7 @@ Json to_json(const VerifyReport& report) {
       {"complete", report.is_complete()},
       {"tensors", {{"expected", report.expected}, {"found", report.found}, {"by_dtype", by_dtype}}},
       {"elements", report.elements},
+      {"unreadable", report.unreadable.empty() ? Json() : Json(report.unreadable)},
       {"missing", report.missing},
       {"unexpected", report.unexpected},
       {"repeated", report.repeated},

@@ -48,6 +48,7 @@ struct VerifyReport {
   std::vector<UnusableTensor> unusable;      // with numbers that are not finite
   std::vector<std::string> differing_twins;  // a stored tied head unlike the embedding
 
+  std::string unreadable;      // why the weights cannot be read at all; nothing else is known then
   std::string resume_problem;  // why training could not go on from its own checkpoint
 
   // Tolerated.

@@ -111,7 +111,10 @@ std::string start_text(const runtime::RunReport& run) {
       to_string(Flops(run.flops_per_token)), with_thousands(run.train_tokens), run.epochs,
       with_thousands(run.held_out_tokens), run.threads, run.dtype,
       to_string(FlopsPerSecond(run.gemm_peak_flops_per_second)), shared_cores_text(run));
-  if (run.first_step > 1) text += fmt::format("resumes  at step {}\n", run.first_step);
+  if (run.first_step > 1) {
+    text += fmt::format("resumes  at step {}, from {}\n", run.first_step,
+                        printable(run.resumed_from, std::string::npos));
+  }
   return text;
 }
 

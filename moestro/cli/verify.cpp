@@ -116,12 +116,32 @@ int compare(const VerifyArguments& parsed) {
   return result.within_tolerance ? kDone : kFailed;
 }
 
+/// Damage that lets nothing more be told is a finding, too.
+checkpoint::VerifyReport unreadable(const std::filesystem::path& folder, const std::string& why) {
+  checkpoint::VerifyReport report;
+  report.folder = folder.string();
+  report.unreadable = why;
+  return report;
+}
+
+checkpoint::VerifyReport report_on(const std::filesystem::path& folder, const std::string& model) {
+  checkpoint::require_readable_files(folder);
+  const bool is_step = checkpoint::step_of(folder.filename().string()).has_value();
+  const std::string missing = is_step ? checkpoint::missing_file(folder) : "";
+  if (!missing.empty()) return unreadable(folder, "expected a file " + missing + ", got none");
+  const model::HfConfig config =
+      model.empty() ? model::read_hf_config(folder) : model::resolve_model(model, {}, "--model");
+  try {
+    return checkpoint::verify_complete(checkpoint::HfFolder(folder), config.model);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::input) throw;
+    return unreadable(folder, error.what());
+  }
+}
+
 int prove_complete(const VerifyArguments& parsed) {
-  const checkpoint::HfFolder folder(checkpoint::resolve_checkpoint(parsed.checkpoint));
-  const model::HfConfig config = parsed.model.empty()
-                                     ? model::read_hf_config(folder.path())
-                                     : model::resolve_model(parsed.model, {}, "--model");
-  const checkpoint::VerifyReport report = checkpoint::verify_complete(folder, config.model);
+  const std::filesystem::path folder = checkpoint::resolve_newest_step(parsed.checkpoint);
+  const checkpoint::VerifyReport report = report_on(folder, parsed.model);
   if (parsed.common.json) {
     print_json(checkpoint::to_json(report));
   } else {

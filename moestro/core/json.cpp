@@ -127,7 +127,9 @@ class DocumentBuilder final : public nlohmann::json_sax<Json> {
       throw input_error(where_, "expected numbers up to 1.7e308, got {} before {}; correct it",
                         printable(token, kShownToken), at);
     }
-    throw input_error(where_, "expected JSON; it breaks off at {}; fix or re-download the file",
+    throw input_error(where_,
+                      "expected JSON, which this is not from {} on; correct it (a comma too many?) "
+                      "or download it again",
                       at);
   }
 

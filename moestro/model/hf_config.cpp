@@ -210,9 +210,11 @@ void read_model(HfConfig& config, bool strict) {
     throw text.error("model_type", "expected the text part of {}, got {}; is this the right file?",
                      outer.model_type, reader.model_type);
   }
+  // First: keys of another family would seem to be missing.
+  std::string architecture = read_architecture(root, outer);
   config.model = reader.read(text);
   config.model.model_type = outer.model_type;
-  config.model.architecture = read_architecture(root, outer);
+  config.model.architecture = std::move(architecture);
   config.model.tied_embeddings = read_tying(root, text, config.model.family);
   config.model.is_nested = nested.has_value();
   internal::check_model(text, config.model);

@@ -172,6 +172,12 @@ void warn_of_idle_settings(const RunConfig& config) {
     log_warning("{} = {} means nothing: schedule = \"constant\" stays at lr",
                 config.where("optimizer.min_lr"), optimizer.min_lr);
   }
+  if (optimizer.lr > 0.0 && config.train.steps == 1 &&
+      learning_rate(optimizer, config.train.steps, 1) == 0.0) {
+    log_warning(
+        "train.steps = 1 trains at min_lr = 0, the learning rate of the last step: nothing is "
+        "learnt; raise optimizer.min_lr, or set optimizer.schedule = \"constant\"");
+  }
   if (optimizer.warmup_steps > config.train.steps) {
     log_warning("{} = {} is more than train.steps = {}: lr is never reached",
                 config.where("optimizer.warmup_steps"), optimizer.warmup_steps, config.train.steps);
@@ -263,6 +269,7 @@ std::string resume(Run& run) {
   run.batches->seek(progress.position, found->folder);
   run.done = progress;
   run.report.first_step = progress.step + 1;
+  run.report.resumed_from = found->folder;
   run.report.recent_losses = progress.recent_losses;
   run.damaged_checkpoints = found->damaged;
   return found->folder;

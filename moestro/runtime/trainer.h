@@ -57,6 +57,7 @@ struct RunReport {
   int threads = 1;
   std::string dtype;                 // what is computed in, after any fallback
   std::int64_t first_step = 1;       // > 1 when resumed; > train.steps: no step is left
+  std::string resumed_from;          // folder of the checkpoint, empty if none
   std::vector<float> recent_losses;  // of the steps before the first, that the checkpoint knows
 };
 

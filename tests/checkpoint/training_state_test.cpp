@@ -379,6 +379,15 @@ TEST(ResolveCheckpoint, TakesTheNewestOfARunAndSaysSo) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step-000002\n"));
 }
 
+TEST(ResolveNewestStep, IsTheNewestWhateverItLacks) {
+  const test::TemporaryFolder root;
+  for (const int step : {1, 2}) save(root.path(), step);
+  fs::remove(root.path() / "step-000002" / "optimizer.safetensors");
+  EXPECT_EQ(resolve_newest_step(root.path()), root.path() / "step-000002");
+  EXPECT_EQ(resolve_checkpoint(root.path()), root.path() / "step-000001");
+  EXPECT_EQ(resolve_newest_step(root.path() / "step-000001"), root.path() / "step-000001");
+}
+
 TEST(ResolveCheckpoint, TakesAFolderThatIsACheckpointItself) {
   const test::TemporaryFolder root;
   save(root.path(), 1);

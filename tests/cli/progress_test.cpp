@@ -213,7 +213,8 @@ TEST(StartText, SaysWhatIsTrained) {
   run.gemm_peak_core_share = 0.45;
   EXPECT_THAT(start_text(run), HasSubstr("; other programs take 55 % of the cores"));
   run.first_step = 51;
-  EXPECT_THAT(start_text(run), HasSubstr("resumes  at step 51"));
+  run.resumed_from = "run/step-000050";
+  EXPECT_THAT(start_text(run), HasSubstr("resumes  at step 51, from run/step-000050\n"));
 }
 
 }  // namespace

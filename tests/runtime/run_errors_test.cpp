@@ -116,5 +116,15 @@ TEST_F(RunErrors, NameTheCheckpointFolderThatCannotBeUsed) {
               StartsWith("[run.toml:6 checkpoint.folder] c/step-000001: expected data.seq_len = "));
 }
 
+TEST_F(RunErrors, AStepThatLearnsNothingIsWarnedAbout) {
+  const std::string one =
+      "[model]\nconfig = \"config.json\"\n[data]\ntext = [\"text.txt\"]\nseq_len = 19\n"
+      "[train]\nsteps = 1\nglobal_batch = 1\n";
+  EXPECT_EQ(error_of(one), "no error");
+  EXPECT_THAT(log_, HasSubstr("train.steps = 1 trains at min_lr = 0"));
+  EXPECT_EQ(error_of(one, {"optimizer.min_lr=1e-4"}), "no error");
+  EXPECT_THAT(log_, Not(HasSubstr("nothing is learnt")));
+}
+
 }  // namespace
 }  // namespace moestro::runtime
