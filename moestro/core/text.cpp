@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <utility>
 
 namespace moestro {
 namespace {
@@ -70,8 +71,11 @@ std::string only(std::string_view name, bool digits) {
   return kept;
 }
 
-bool differ_in_digits_alone(std::string_view a, std::string_view b) {
-  return only(a, false) == only(b, false) && only(a, true) != only(b, true);
+/// Whether names differ in their digits alone, other than by a digit left out of several.
+bool are_different_numbers(std::string_view a, std::string_view b) {
+  const std::string x = only(a, true), y = only(b, true);
+  return only(a, false) == only(b, false) && x != y &&
+         (x.size() == y.size() || x.empty() || y.empty());
 }
 
 }  // namespace
@@ -95,15 +99,15 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  std::size_t best_distance = std::max<std::size_t>(1, word.size() / 3) + 1;
+  std::pair best_rank(std::max<std::size_t>(1, word.size() / 3) + 1, false);
   for (const std::string& candidate : candidates) {
-    const std::size_t distance = edit_distance(word, candidate);
-    if (distance < best_distance && !differ_in_digits_alone(word, candidate)) {
-      best_distance = distance;
+    const std::pair rank(edit_distance(word, candidate), are_different_numbers(word, candidate));
+    if (rank < best_rank) {
+      best_rank = rank;
       best = candidate;
     }
   }
-  return best;
+  return best_rank.second ? "" : best;
 }
 
 std::vector<std::string> split(std::string_view text, char separator) {
@@ -132,6 +136,14 @@ std::string_view trim(std::string_view text) {
   const std::size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
 }
 
 std::string with_thousands(std::int64_t value) {

@@ -15,8 +15,8 @@ namespace moestro {
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
 
 /// The candidate closest to `word`, or empty when none is near enough to be a misspelling
-/// (more than a third of its letters differ). Names that differ in their digits alone ("llama4" and
-/// "llama") are different things, not misspellings.
+/// (more than a third of its letters differ) or it differs in its digits alone and is a different
+/// thing ("bf16" for "bf17", "llama4" for "llama"; not "bf16" for "bf6").
 [[nodiscard]] std::string nearest(std::string_view word,
                                   const std::vector<std::string>& candidates);
 
@@ -26,6 +26,9 @@ namespace moestro {
 [[nodiscard]] std::string join(const std::vector<std::string>& parts, std::string_view separator);
 /// Without spaces, tabs and line ends at both ends.
 [[nodiscard]] std::string_view trim(std::string_view text);
+
+/// With a to z for A to Z.
+[[nodiscard]] std::string lower(std::string_view text);
 
 /// 671026419200 -> "671,026,419,200".
 [[nodiscard]] std::string with_thousands(std::int64_t value);

@@ -38,7 +38,14 @@ TEST(Nearest, FindsMisspellingsOnly) {
   EXPECT_EQ(nearest("a", {}), "");
 }
 
+TEST(Nearest, CompletesNumbers) {
+  EXPECT_EQ(nearest("bf6", {"f32", "bf16"}), "bf16");
+  EXPECT_EQ(nearest("qwen-30b-a3b", {"qwen3-235b-a22b", "qwen3-30b-a3b"}), "qwen3-30b-a3b");
+}
+
 TEST(Nearest, SuggestsNoOtherNumber) {
+  EXPECT_EQ(nearest("bf17", {"f32", "bf16"}), "");
+  EXPECT_EQ(nearest("deepseek-v", {"deepseek-r1", "deepseek-v3"}), "") << "nor the next best";
   EXPECT_EQ(nearest("llama", {"llama4"}), "");
   EXPECT_EQ(nearest("qwen2_moe", {"qwen3_moe", "qwen3_5_moe"}), "");
   EXPECT_EQ(nearest("qwen3_mo", {"qwen2_mo", "qwen3_moe"}), "qwen3_moe");
@@ -54,6 +61,10 @@ TEST(Split, KeepsEmptyParts) {
 TEST(Split, IsUndoneByJoin) {
   EXPECT_TRUE(
       rc::check([](const std::string& text) { RC_ASSERT(join(split(text, ','), ",") == text); }));
+}
+
+TEST(Lower, ChangesLettersOnly) {
+  EXPECT_EQ(lower("AZ[@az1É"), "az[@az1É");
 }
 
 TEST(Trim, RemovesSpaceAtBothEnds) {
