@@ -32,14 +32,13 @@ bool parse_bench(const Arguments& arguments, BenchArguments& parsed) {
   app.add_option_function<std::vector<std::string>>(
          "--threads",
          [&parsed](const std::vector<std::string>& texts) {
-           for (const std::string& text : texts) {
+           for (const std::string& text : split(join(texts, ","), ',')) {
              parsed.threads.push_back(static_cast<int>(
                  whole_number("--threads", text, {.low = 1, .high = 1024, .example = 2})));
            }
          },
          "thread counts (default: 1 and all cores)")
-      ->type_name("INT")
-      ->delimiter(',');
+      ->type_name("INT");
   add_common_options(app, parsed.common);
   if (!parse(app, arguments, parsed.common)) return false;
   if (parsed.what != "gemm") {

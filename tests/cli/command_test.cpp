@@ -79,11 +79,11 @@ TEST(Command, NamesTheOptionOfAWrongNumber) {
                           "write e.g. --seq 4096",
                           seq));
   }
-  for (const char* threads : {"0", "x", "1025"}) {
+  for (const char* threads : {"0", "x", "1025", "", ",2"}) {
     EXPECT_EQ(error_of({"bench", "gemm", "--threads", fmt::format("1,{}", threads)}),
               fmt::format("[--threads] expected a whole number >= 1 and <= 1024, got \"{}\"; write "
                           "e.g. --threads 2",
-                          threads));
+                          std::string_view(threads).starts_with(',') ? "" : threads));
   }
 }
 
