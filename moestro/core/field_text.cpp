@@ -111,7 +111,7 @@ std::string remedy(const Field& field, const std::string& got) {
     if (!close.empty()) return fmt::format("did you mean {}?", in_quotes(close));
   }
   if (std::holds_alternative<bool*>(field.target)) {
-    const std::string close = nearest(unquoted(got), {"true", "false"});
+    const std::string close = nearest(lower(unquoted(got)), {"true", "false"});
     if (!close.empty()) return fmt::format("did you mean {}?", close);
   }
   return fmt::format("write e.g. {} = {}", field.name, example(field));

@@ -80,8 +80,11 @@ std::string without_tilde(const Assignment& a, const std::string& text) {
   if (!text.starts_with('~')) return text;
   const std::string place = a.origin + " " + a.key;
   if (text.size() > 1 && text[1] != '/') {
-    throw input_error(place, "expected / after ~, got \"{}\"; write the folder in full",
-                      printable(text, kShownBytes));
+    throw input_error(
+        place,
+        "expected / after ~, got \"{}\"; write the folder in full, or ./ before a name "
+        "that begins with ~",
+        printable(text, kShownBytes));
   }
   const char* home = std::getenv("HOME");
   if (home == nullptr || *home != '/') {
@@ -223,11 +226,13 @@ toml::table parse_toml(std::string_view text, const std::string& file) {
   try {
     return toml::parse(text);
   } catch (const toml::parse_error& error) {
-    const std::size_t number = error.source().begin.line;
-    const std::string_view line = text_between(text, {number, 1}, {number + 1, 1});
-    const std::string_view key = key_of_line(line);
-    throw input_error(fmt::format("{}:{}{}{}", file, number, key.empty() ? "" : " ", key), "{}",
-                      toml_advice(line, error.description()));
+    const auto [line, column] = place_of(error.source().begin);
+    const TextPlace end{line + 1, 1};
+    const auto [key, advice] =
+        toml_advice(text_between(text, {line, 1}, end), text_between(text, {line, column}, end),
+                    error.description());
+    throw input_error(fmt::format("{}:{}{}{}", file, line, key.empty() ? "" : " ", key), "{}",
+                      advice);
   }
 }
 
@@ -259,16 +264,26 @@ struct Override {
   std::string document;   // the TOML `name = text`
 };
 
-/// Whether an override that is no TOML was meant to be: a quote or a bracket begins it, or it is a
-/// number too large.
+bool wants_text(const Override& o) {
+  return std::holds_alternative<std::string*>(o.field.target) ||
+         std::holds_alternative<PathText>(o.field.target);
+}
+
+/// Whether an override that is no TOML was meant to be: text in quotes, a list, or a whole number
+/// too large.
 bool is_meant_as_toml(const Override& o, std::string_view description) {
-  const bool takes_numbers = std::holds_alternative<bool*>(o.field.target) ||
-                             std::holds_alternative<double*>(o.field.target) ||
-                             std::holds_alternative<std::array<double, 2>*>(o.field.target);
-  if (std::holds_alternative<std::int64_t*>(o.field.target)) {
+  const Target& target = o.field.target;
+  if (std::holds_alternative<std::int64_t*>(target)) {
     return description.find("64 bits") != std::string_view::npos;
   }
-  return !takes_numbers && o.text.find_first_of("\"'[") == 0;
+  const bool begins_quote = o.text.starts_with('"') || o.text.starts_with('\'');
+  if (wants_text(o)) {
+    return begins_quote && o.text.size() > 1 && o.text.front() == o.text.back();
+  }
+  const bool takes_list = std::holds_alternative<std::vector<std::string>*>(target) ||
+                          std::holds_alternative<PathList>(target);
+  return takes_list ? begins_quote || o.text.starts_with('[')
+                    : begins_quote && std::holds_alternative<Choice>(target);
 }
 
 /// The document as a table, if the text is one TOML value.
@@ -279,7 +294,8 @@ std::optional<toml::table> one_value(const Override& o) {
     if (parsed.size() == 1 && parsed.contains(o.field.name)) return parsed;
   } catch (const toml::parse_error& error) {
     if (is_meant_as_toml(o, error.description())) {
-      throw input_error(o.origin + " " + o.key, "{}", toml_advice(o.document, error.description()));
+      throw input_error(o.origin + " " + o.key, "{}",
+                        toml_advice(o.document, o.text, error.description()).text);
     }
     // A bare word, which the option's own check accepts or rejects.
   }
@@ -288,10 +304,8 @@ std::optional<toml::table> one_value(const Override& o) {
 
 /// The value of an override: TOML where it parses as one value, else the bare text.
 toml::table override_value(const Override& o) {
-  const bool wants_text = std::holds_alternative<std::string*>(o.field.target) ||
-                          std::holds_alternative<PathText>(o.field.target);
   std::optional<toml::table> parsed = one_value(o);
-  if (parsed && (!wants_text || (*parsed)[o.field.name].is_string())) return *std::move(parsed);
+  if (parsed && (!wants_text(o) || (*parsed)[o.field.name].is_string())) return *std::move(parsed);
   toml::table bare;
   bare.insert(o.field.name, o.text);
   return bare;

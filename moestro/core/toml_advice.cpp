@@ -27,6 +27,20 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
+bool is_key(std::string_view text) {
+  return text.size() <= kShownBytes && std::all_of(text.begin(), text.end(), [](char c) {
+           return is_letter(c) || mentions("0123456789_-.", {&c, 1});
+         });
+}
+
+/// The key of a line `key = value`, or empty.
+std::string_view key_of_line(std::string_view line) {
+  const std::size_t equals = line.find('=');
+  if (equals == std::string_view::npos) return {};
+  const std::string_view key = trim(line.substr(0, equals));
+  return is_key(key) ? key : std::string_view();
+}
+
 /// What stands right of the equals sign; the whole line in a list of several lines.
 std::string_view value_of_line(std::string_view line) {
   return trim(key_of_line(line).empty() ? line : line.substr(line.find('=') + 1));
@@ -80,9 +94,9 @@ std::string_view bare_text(std::string_view values) {
   return {};
 }
 
-/// Without quotes at its ends, be they such as a word processor makes.
+/// Without the quotes of a word processor at its ends.
 std::string_view without_quotes(std::string_view text) {
-  constexpr std::array<std::string_view, 7> kQuotes = {"\"", "'", "“", "”", "„", "‘", "’"};
+  constexpr std::array<std::string_view, 5> kQuotes = {"“", "”", "„", "‘", "’"};
   const auto strip = [&text](std::string_view quote) {
     const bool is_first = text.starts_with(quote);
     const bool is_last = !is_first && text.ends_with(quote);
@@ -94,30 +108,41 @@ std::string_view without_quotes(std::string_view text) {
   return text;
 }
 
-std::string in_quotes(std::string_view text) {
-  const char quote = mentions(text, "\\") || mentions(text, "\"") ? '\'' : '"';
-  return fmt::format("{}{}{}", quote, shown(text), quote);
+/// `key = "text"`; empty where it would be cut, or might not be what was meant: several texts, or
+/// a comment of another language.
+std::string example(std::string_view key, std::string_view text) {
+  for (const std::string_view part : {"\"", ",", ";", "//"}) {
+    if (mentions(text, part)) return "";
+  }
+  const bool has_backslash = mentions(text, "\\");
+  if (shown(text) != text || (has_backslash && mentions(text, "'"))) return "";
+  const char quote = has_backslash ? '\'' : '"';
+  return fmt::format(": {}{}{}{}{}", key, key.empty() ? "" : " = ", quote, without_quotes(text),
+                     quote);
 }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
+/// Whether a word in lower case might mean true or false.
+bool is_like_truth(const std::string& word) {
+  constexpr std::array<std::string_view, 4> kWords = {"yes", "no", "on", "off"};
+  return std::find(kWords.begin(), kWords.end(), word) != kWords.end() ||
+         !nearest(word, {"true", "false"}).empty();
 }
 
 std::string advice_on_bare_text(std::string_view line, std::string_view text) {
+  std::string_view key = key_of_line(line);
+  const std::string_view value = value_of_line(line);
+  if (!value.starts_with(text)) {
+    key = {};  // one text of a list
+  } else if (!key.empty()) {
+    text = trim(value.substr(0, value.find(" #")));
+  }
   const std::string word = lower(text);
   if (word == "true" || word == "false") {
     return fmt::format("expected true or false, got {}; write {}", text, word);
   }
-  const std::string_view key = key_of_line(line);
-  const bool is_alone = !key.empty() && value_of_line(line).starts_with(text);
-  return fmt::format(
-      "expected a number, true, false or text in quotes, got {}; put text in quotes: {}{}",
-      shown(text), is_alone ? fmt::format("{} = ", shown(key)) : "",
-      in_quotes(without_quotes(text)));
+  return fmt::format("expected a number, true, false or text in quotes, got {}; {}", shown(text),
+                     is_like_truth(word) ? "write true or false, or put text in quotes"
+                                         : "put text in quotes" + example(key, text));
 }
 
 std::string advice_on_quoted_text(std::string_view line, std::string_view description) {
@@ -133,19 +158,34 @@ std::string advice_on_quoted_text(std::string_view line, std::string_view descri
 std::string advice_on_large_number(std::string_view line) {
   using Limits = std::numeric_limits<std::int64_t>;
   const std::string_view value = value_of_line(line);
+  if (value.substr(value.starts_with('-')).find_first_not_of(kDigits) != std::string_view::npos) {
+    return fmt::format("expected a number of at most 64 bits, got {}; write a smaller one",
+                       shown(value));
+  }
   const std::string bound = value.starts_with('-') ? fmt::format(">= {}", Limits::min())
                                                    : fmt::format("<= {}", Limits::max());
   return fmt::format("expected a whole number {}, got {}; write one within it", bound,
                      shown(value));
 }
 
-std::string advice(std::string_view line, std::string_view description) {
-  constexpr std::string_view kParsing = "Error while parsing ";
-  if (!description.starts_with(kParsing)) return "";
-  const std::string_view what =
-      description.substr(kParsing.size(), description.find(':') - kParsing.size());
+bool is_value(std::string_view what) {
+  return what == "value" || what == "boolean" || what == "floating-point";
+}
+
+/// Whether a line is part of a list that begins above it, though it looks like none: `key = value`
+/// or `[section]`. `rest` is the line from the error on.
+bool is_in_list_above(std::string_view line, std::string_view rest) {
+  const std::string_view text = trim(line.substr(0, line.find('#')));
+  const bool is_header = text.size() > 2 && text.front() == '[' && text.back() == ']' &&
+                         is_key(text.substr(1, text.size() - 2));
+  const std::size_t equals = line.find('=');
+  return is_header || (equals != std::string_view::npos && rest.size() >= line.size() - equals);
+}
+
+/// Empty where the parser says it best.
+std::string advice(std::string_view line, std::string_view what, std::string_view description) {
   if (mentions(description, "not representable in 64 bits")) return advice_on_large_number(line);
-  if (what == "value" || what == "boolean" || what == "floating-point") {
+  if (is_value(what)) {
     const std::string_view text = bare_text(value_of_line(line));
     return text.empty() ? "" : advice_on_bare_text(line, text);
   }
@@ -156,22 +196,26 @@ std::string advice(std::string_view line, std::string_view description) {
 
 }  // namespace
 
-std::string_view key_of_line(std::string_view line) {
-  const std::size_t equals = line.find('=');
-  if (equals == std::string_view::npos) return {};
-  const std::string_view key = trim(line.substr(0, equals));
-  const bool is_key = key.size() <= kShownBytes && std::all_of(key.begin(), key.end(), [](char c) {
-                        return is_letter(c) || mentions("0123456789_-.", {&c, 1});
-                      });
-  return is_key ? key : std::string_view();
-}
-
-std::string toml_advice(std::string_view line, std::string_view description) {
-  std::string better = advice(line, description);
-  if (!better.empty()) return better;
-  return fmt::format("expected TOML: {}; {}", printable(description, 200),
-                     mentions(description, "end-of-file") ? "close what is open, a quote or a list"
-                                                          : "correct this line");
+TomlAdvice toml_advice(std::string_view line, std::string_view rest, std::string_view description) {
+  constexpr std::string_view kParsing = "Error while parsing ";
+  const std::string_view what =
+      description.starts_with(kParsing)
+          ? description.substr(kParsing.size(), description.find(':') - kParsing.size())
+          : "";
+  if ((is_value(what) || what == "array") && is_in_list_above(line, rest)) {
+    return {{},
+            fmt::format("expected an entry of a list, got {}; close the list above with ], or put "
+                        "text in quotes",
+                        shown(line))};
+  }
+  const std::string_view key = key_of_line(line);
+  std::string better = advice(line, what, description);
+  if (!better.empty()) return {key, better};
+  const std::string parser = fmt::format("expected TOML: {}; ", printable(description, 200));
+  if (mentions(description, "end-of-file") && what != "key-value pair") {
+    return {{}, parser + "close what is open, a quote or a list"};
+  }
+  return {key, parser + "correct this line"};
 }
 
 }  // namespace moestro

@@ -7,11 +7,14 @@
 
 namespace moestro {
 
-/// The key of a line `key = value`, or empty.
-[[nodiscard]] std::string_view key_of_line(std::string_view line);
+struct TomlAdvice {
+  std::string_view key;  // of the line; empty if it has none or is not at fault
+  std::string text;      // "expected ..., got ...; ..."
+};
 
-/// "expected ..., got ...; ..." for a line the TOML parser rejected with this description. Cost:
-/// O(|line|).
-[[nodiscard]] std::string toml_advice(std::string_view line, std::string_view description);
+/// What to say about a line that the TOML parser rejected with this description; `rest` is the line
+/// from the error on. Cost: O(|line|).
+[[nodiscard]] TomlAdvice toml_advice(std::string_view line, std::string_view rest,
+                                     std::string_view description);
 
 }  // namespace moestro

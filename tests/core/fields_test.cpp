@@ -16,6 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 enum class Colour { red, green };
 
@@ -173,8 +174,10 @@ TEST(Fields, TakeATildeForTheHomeFolder) {
 }
 
 TEST(Fields, RejectATildeThatNamesNoFolder) {
-  EXPECT_EQ(set_error("files.file=~you/x"),
-            "[--set files.file] expected / after ~, got \"~you/x\"; write the folder in full");
+  EXPECT_EQ(
+      set_error("files.file=~you/x"),
+      "[--set files.file] expected / after ~, got \"~you/x\"; write the folder in full, or ./ "
+      "before a name that begins with ~");
   EXPECT_THAT(toml_error("[files]\ntexts = [\"~you\"]"), HasSubstr("[run.toml:2 files.texts] exp"));
   for (const char* none : {"", "a/b", static_cast<const char*>(nullptr)}) {
     const HomeGuard home(none);
@@ -296,6 +299,16 @@ TEST(Fields, SayWhatALineThatIsNoTomlWants) {
       {"file = C:\\data", text + "C:\\data; put text in quotes: file = 'C:\\data'"},
       {"texts = [a/b.txt]", text + "a/b.txt; put text in quotes: \"a/b.txt\""},
       {"texts = ['it', ./b.txt]", text + "./b.txt; put text in quotes: \"./b.txt\""},
+      {"title = C# [a] # b", text + "C# [a]; put text in quotes: title = \"C# [a]\""},
+      {"title = it's", text + "it's; put text in quotes: title = \"it's\""},
+      {"title = a\\b's", text + "a\\b's; put text in quotes"},
+      {"title = say \"hi\"", text + "say \"hi\"; put text in quotes"},
+      {"texts = a.txt, b.txt", text + "a.txt, b.txt; put text in quotes"},
+      {"colour = green; or red", text + "green; or red; put text in quotes"},
+      {"colour = green // or red", text + "green // or red; put text in quotes"},
+      {"loud = no", text + "no; write true or false, or put text in quotes"},
+      {"loud = Yes # x", text + "Yes; write true or false, or put text in quotes"},
+      {"loud = tru", text + "tru; write true or false, or put text in quotes"},
       {"loud = True", "expected true or false, got True; write true"},
       {"loud = FALSE", "expected true or false, got FALSE; write false"},
       {"file = \"a", "expected text in quotes, got \"a; close the quote"},
@@ -308,6 +321,10 @@ TEST(Fields, SayWhatALineThatIsNoTomlWants) {
       {"steps = 18446744073709551615",
        "expected a whole number <= 9223372036854775807, got 18446744073709551615; write one within "
        "it"},
+      {"pair = [99999999999999999999, 1]",
+       "expected a number of at most 64 bits, got [99999999999999999999, 1]; write a smaller one"},
+      {"steps = 99999999999999999999 # x",
+       "expected a number of at most 64 bits, got 99999999999999999999 # x; write a smaller one"},
       {"steps = -9223372036854775809",
        "expected a whole number >= -9223372036854775808, got -9223372036854775809; write one "
        "within it"},
@@ -319,6 +336,33 @@ TEST(Fields, SayWhatALineThatIsNoTomlWants) {
   }
   EXPECT_EQ(toml_error("[files]\ntexts = [\n  \"a\",\n  b.txt,\n]"),
             "[run.toml:4] " + text + "b.txt; put text in quotes: \"b.txt\"");
+}
+
+TEST(Fields, BlameAnOpenListForTheLineThatFollows) {
+  for (const char* list : {"[", "[\"a.txt\"", "[\"a.txt\",", "[\"a.txt\", # é"}) {
+    for (const char* line : {"steps = 5", "title=\"x\"", "file = 'x'", "[run]", "[files] # x"}) {
+      EXPECT_EQ(
+          toml_error(fmt::format("[files]\ntexts = {}\n  {}\n", list, line)),
+          fmt::format("[run.toml:3] expected an entry of a list, got {}; close the list above "
+                      "with ], or put text in quotes",
+                      line));
+    }
+  }
+}
+
+TEST(Fields, BlameNoKeyForWhatIsOpenAtTheEnd) {
+  for (const char* open : {"title = \"\"\"a", "title = '''a", "texts = [\"a\","}) {
+    const std::string error = toml_error(fmt::format("{}\n\"steps = 5\"", open));
+    EXPECT_THAT(error, ::testing::StartsWith("[run.toml:2] expected TOML")) << open;
+    EXPECT_THAT(error, HasSubstr("; close what is open, a quote or a list")) << open;
+  }
+  EXPECT_THAT(toml_error("title = \"\"\"a\nsteps = 5"), HasSubstr("[run.toml:2] expected TOML"));
+  EXPECT_THAT(toml_error("steps ="), HasSubstr("[run.toml:1 steps]"));
+}
+
+TEST(Fields, ShowNoExampleThatIsCut) {
+  EXPECT_THAT(toml_error("title = " + std::string(61, 'a')), HasSubstr("…; put text in quotes"));
+  EXPECT_THAT(toml_error("title = " + std::string(61, 'a')), Not(HasSubstr("quotes:")));
 }
 
 TEST(Fields, AnswerLongLinesInShort) {
@@ -341,6 +385,15 @@ TEST(Fields, LeaveOtherSyntaxErrorsToTheParser) {
   }
 }
 
+TEST(Fields, OverridesTakeTextAsItStands) {
+  for (const char* text : {"[INST] hi", "[1].jsonl", "'tis the season", "\"Hello,\" she said", "\"",
+                           "'", "[", "[a.txt]", "\"a", "a\"", "\"a'"}) {
+    EXPECT_EQ(overridden(fmt::format("run.title={}", text)).title, text);
+    EXPECT_EQ(overridden(fmt::format("files.file={}", text)).file, text);
+  }
+  EXPECT_EQ(overridden("run.title=\"a\"").title, "a");
+}
+
 TEST(Fields, OverridesThatWereMeantAsTomlSayWhatTheyWant) {
   EXPECT_EQ(set_error("files.texts=[a.txt]"),
             "[--set files.texts] expected a number, true, false or text in quotes, got a.txt; put "
@@ -355,6 +408,8 @@ TEST(Fields, OverridesThatWereMeantAsTomlSayWhatTheyWant) {
             "18446744073709551615; write one within it");
   EXPECT_EQ(set_error("run.loud=True"),
             "[--set run.loud] expected true or false, got \"True\"; did you mean true?");
+  EXPECT_EQ(set_error("run.loud=TRUE"),
+            "[--set run.loud] expected true or false, got \"TRUE\"; did you mean true?");
   EXPECT_THAT(set_error("run.pair=[0.5, x]"), HasSubstr("a list of two numbers"));
 }
 
