@@ -102,14 +102,15 @@ has_torch() { compgen -G ".venv/lib/python3*/site-packages/torch-$TORCH_VERSION*
 install_torch() {
   has_torch && return 0
   say "installing torch $TORCH_VERSION into .venv (about 200 MB)"
-  # What is there may be half made (Ctrl-C), or from another machine. A link goes, not what it leads to.
-  if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    rm -rf .venv
+  # Ctrl-C leaves an environment without pip, or half of torch. A link goes, not what it leads to; a mount
+  # point stays.
+  if ! .venv/bin/python -m pip --version >/dev/null 2>&1 ||
+    compgen -G ".venv/lib/python3*/site-packages/torch-$TORCH_VERSION*.dist-info" >/dev/null; then
+    rm -rf .venv 2>/dev/null || true
     python3 -m venv .venv
   fi
   # The CPU build by name where the index has it, else what the index calls by the plain version.
-  local pip=(.venv/bin/python -m pip install --no-input --disable-pip-version-check --no-deps
-             --ignore-installed)  # half of it may be there
+  local pip=(.venv/bin/python -m pip install --no-input --disable-pip-version-check --no-deps)
   "${pip[@]}" "torch==$TORCH_VERSION+cpu" ||
     "${pip[@]}" "torch==$TORCH_VERSION" ||
     fail "could not install torch $TORCH_VERSION"

@@ -102,8 +102,15 @@ bool is_other_version(const Json& state) {
   return version.is_number_integer() && version != kCheckpointVersion;
 }
 
+/// However it is written: "a/step-000003/", or a link to it.
+std::string name_of(const fs::path& folder) {
+  std::error_code code;
+  const fs::path whole = fs::weakly_canonical(folder, code);
+  return (code ? folder : whole).filename().string();
+}
+
 void check_step(const Json& state, const fs::path& folder, const std::string& file) {
-  const auto named = step_of(folder.filename().string());
+  const auto named = step_of(name_of(folder));
   if (!named || state["step"] == *named) return;
   throw input_error(fmt::format("{} step", file),
                     "expected {}, as the folder says, got {}; the file is damaged", *named,
@@ -185,10 +192,14 @@ void save_training_checkpoint(const fs::path& folder, std::string_view config_js
 }
 
 void require_readable_files(const fs::path& folder) {
+  std::error_code code;
   for (const char* name : {kStateFile, "config.json", kOptimizerFile, "model.safetensors",
                            "model.safetensors.index.json"}) {
-    std::error_code code;
     if (fs::exists(folder / name, code) || code) require_readable(folder / name);
+  }
+  for (fs::directory_iterator at(folder, code), end; !code && at != end; at.increment(code)) {
+    const bool is_shard = at->path().extension() == ".safetensors";
+    if (is_shard && fs::exists(at->path(), code)) require_readable(at->path());
   }
 }
 
@@ -232,11 +243,16 @@ void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
   read_moment(file, exp_avg_sq_name(spec), spec, kLeastSquare, exp_avg_sq);
 }
 
-std::string why_not_resumable(const HfFolder& folder, const model::ModelConfig& config) {
+bool is_of_run(const fs::path& folder) {
   std::error_code unreadable;  // whoever reads the files says so
-  const bool has_state = fs::exists(folder.path() / kStateFile, unreadable);
-  const bool has_moments = fs::exists(folder.path() / kOptimizerFile, unreadable);
-  if (!has_state && !has_moments) return "";
+  const std::string name = name_of(folder);
+  const std::optional<std::int64_t> step = step_of(name);
+  return (step && step_folder("", *step) == name) || fs::exists(folder / kStateFile, unreadable) ||
+         fs::exists(folder / kOptimizerFile, unreadable);
+}
+
+std::string why_not_resumable(const HfFolder& folder, const model::ModelConfig& config) {
+  if (!is_of_run(folder.path())) return "";
   try {
     static_cast<void>(read_training_state(folder.path()));
     const SafetensorsFile file(folder.path() / kOptimizerFile);

@@ -62,8 +62,12 @@ void check_version(const std::filesystem::path& folder);
 void read_moments(const SafetensorsFile& file, const model::TensorSpec& spec,
                   std::span<float> exp_avg, std::span<float> exp_avg_sq);
 
-/// Why training could not go on from a folder; empty if it could, or if the folder has none of the
-/// files that training adds. Reads trainer.json and all moments. Errors: io.
+/// Whether a folder is a checkpoint of a run: its name is that of a step, or it has files that
+/// training adds.
+[[nodiscard]] bool is_of_run(const std::filesystem::path& folder);
+
+/// Why training could not go on from a folder; empty if it could, or if the folder is not of a run.
+/// Reads trainer.json and all moments. Errors: io.
 [[nodiscard]] std::string why_not_resumable(const HfFolder& folder,
                                             const model::ModelConfig& config);
 

@@ -60,7 +60,13 @@ struct Rate {
 
 std::vector<Rate> measure(const std::vector<int>& thread_counts) {
   std::vector<Rate> rates;
-  for (const int threads : thread_counts) {
+  const int cores = kernels::available_cores();
+  for (const int wanted : thread_counts) {
+    const int threads = std::min(wanted, cores);
+    if (wanted > cores) {
+      log_warning("--threads {} is more than the {} cores this process may use: measuring with {}",
+                  wanted, cores, cores);
+    }
     log_verbose("measuring with {} threads", threads);
     rates.push_back({"f32", threads, kernels::measure_gemm_peak(kernels::GemmType::f32, threads)});
     rates.push_back(

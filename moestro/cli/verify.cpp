@@ -7,6 +7,7 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "moestro/checkpoint/hf_folder.h"
 #include "moestro/checkpoint/training_state.h"
@@ -125,14 +126,16 @@ checkpoint::VerifyReport unreadable(const std::filesystem::path& folder, const s
 }
 
 checkpoint::VerifyReport report_on(const std::filesystem::path& folder, const std::string& model) {
+  std::optional<model::HfConfig> expected;
+  if (!model.empty()) expected = model::resolve_model(model, {}, "--model");
   checkpoint::require_readable_files(folder);
-  const bool is_step = checkpoint::step_of(folder.filename().string()).has_value();
-  const std::string missing = is_step ? checkpoint::missing_file(folder) : "";
-  if (!missing.empty()) return unreadable(folder, "expected a file " + missing + ", got none");
-  const model::HfConfig config =
-      model.empty() ? model::read_hf_config(folder) : model::resolve_model(model, {}, "--model");
+  // What a run wrote is judged with its config.json; one that came from elsewhere is input.
+  const bool is_of_run = checkpoint::is_of_run(folder);
+  if (!expected && !is_of_run) expected = model::read_hf_config(folder);
   try {
-    return checkpoint::verify_complete(checkpoint::HfFolder(folder), config.model);
+    const model::HfConfig own = is_of_run ? model::read_hf_config(folder) : *expected;
+    return checkpoint::verify_complete(checkpoint::HfFolder(folder),
+                                       expected ? expected->model : own.model);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::input) throw;
     return unreadable(folder, error.what());

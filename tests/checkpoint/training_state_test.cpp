@@ -95,7 +95,11 @@ TEST(TrainingCheckpoint, FoldersThatCannotBeResumedSayWhy) {
   write_file_atomically(folder / "trainer.json", "garbage");
   EXPECT_THAT(why(), HasSubstr("trainer.json"));
   fs::remove(folder / "trainer.json");
-  EXPECT_EQ(why(), "") << "weights alone are no training checkpoint";
+  EXPECT_THAT(why(), HasSubstr("trainer.json")) << "that of a step lacks something";
+  const fs::path other = root.path() / "weights";
+  fs::rename(folder, other);
+  EXPECT_EQ(why_not_resumable(HfFolder(other), {}), "")
+      << "weights alone are no training checkpoint";
 }
 
 TEST(TrainingCheckpoint, StepsAreSetAsideOnceForEveryRun) {
@@ -386,6 +390,21 @@ TEST(ResolveNewestStep, IsTheNewestWhateverItLacks) {
   EXPECT_EQ(resolve_newest_step(root.path()), root.path() / "step-000002");
   EXPECT_EQ(resolve_checkpoint(root.path()), root.path() / "step-000001");
   EXPECT_EQ(resolve_newest_step(root.path() / "step-000001"), root.path() / "step-000001");
+}
+
+TEST(IsOfRun, AsksForItsNameHoweverItIsWritten) {
+  const test::TemporaryFolder root;
+  const fs::path step = root.path() / "step-000003";
+  fs::create_directories(step / "sub");
+  fs::create_directory_symlink(step, root.path() / "latest");
+  for (const char* path :
+       {"step-000003", "step-000003/", "./step-000003/.", "latest", "step-000003/sub/.."}) {
+    EXPECT_TRUE(is_of_run(root.path() / path)) << path;
+  }
+  fs::create_directory(root.path() / "step-3");
+  EXPECT_FALSE(is_of_run(root.path() / "step-3")) << "a run writes six digits";
+  static_cast<void>(root.file("step-3/trainer.json", "{}"));
+  EXPECT_TRUE(is_of_run(root.path() / "step-3"));
 }
 
 TEST(ResolveCheckpoint, TakesAFolderThatIsACheckpointItself) {

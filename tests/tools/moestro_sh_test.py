@@ -85,11 +85,16 @@ class MoestroSh(unittest.TestCase):
         self.assertRegex(calls[1], "^pip -m pip install .*torch==")
 
     def test_adds_to_an_environment_that_works(self):
-        (self.clone / TORCH).unlink()
+        shutil.rmtree((self.clone / TORCH).parent)
         self.write(self.clone / ".venv/bin/python", "#!/bin/sh\n").chmod(0o755)
         mine = self.write(self.clone / ".venv/mine", "")
         self.assertNotIn("python3 -m venv .venv", self.build(self.clone)[1])
         self.assertTrue(mine.exists())
+
+    def test_makes_one_with_half_of_torch_anew(self):
+        (self.clone / TORCH).unlink()
+        self.write(self.clone / ".venv/bin/python", "#!/bin/sh\n").chmod(0o755)
+        self.assertIn("python3 -m venv .venv", self.build(self.clone)[1])
 
     def test_empties_no_folder_that_the_environment_is_a_link_to(self):
         shutil.rmtree(self.clone / ".venv")
