@@ -92,13 +92,13 @@ template <class T>
 void forward_tiles(const Sizes& size, const at::Tensor& h, const Routing& routing,
                    const Parameter& gate_up, const Parameter& down, const at::Tensor& rows_gate_up,
                    const at::Tensor& answers) {
-  const at::Tensor gathered = at::empty({size.slots, size.hidden}, h.options());
-  const at::Tensor activation = at::empty({size.slots, size.width}, h.options());
   for_each_tile(tiles_of(size, data<std::int64_t>(routing.offset)), [&](const Tile& tile) {
     const auto weights = expert_weights<T>(size, gate_up, down, tile.expert);
-    T* x = data<T>(gathered) + tile.first * size.hidden;
+    const at::Tensor gathered = at::empty({tile.rows, size.hidden}, h.options());
+    const at::Tensor activation = at::empty({tile.rows, size.width}, h.options());
+    T* x = data<T>(gathered);
     T* gu = data<T>(rows_gate_up) + tile.first * 2 * size.width;
-    T* a = data<T>(activation) + tile.first * size.width;
+    T* a = data<T>(activation);
     T* y = data<T>(answers) + tile.first * size.hidden;
     kernels::gather_rows<T>(tile.rows, size.hidden, size.top_k, data<T>(h),
                             data<std::int64_t>(routing.slot_of_row) + tile.first, x);
@@ -129,11 +129,11 @@ BackwardRows backward_tiles(const Sizes& size, const at::Tensor& dy, const Routi
                     .weighted_a = at::empty({size.slots, size.width}, options),
                     .d_row_weight = at::empty({size.slots}, options.dtype(at::kFloat)),
                     .d_x = at::empty({size.slots, size.hidden}, options)};
-  const at::Tensor d_activation = at::empty({size.slots, size.width}, options);
   for_each_tile(tiles_of(size, data<std::int64_t>(routing.offset)), [&](const Tile& tile) {
     const auto weights = expert_weights<T>(size, gate_up, down, tile.expert);
     T* d_answer = data<T>(rows.d_answer) + tile.first * size.hidden;
-    T* d_a = data<T>(d_activation) + tile.first * size.width;
+    const at::Tensor d_activation = at::empty({tile.rows, size.width}, options);
+    T* d_a = data<T>(d_activation);
     T* d_gate_up = data<T>(rows.d_gate_up) + tile.first * 2 * size.width;
     kernels::gather_rows<T>(tile.rows, size.hidden, size.top_k, data<T>(dy),
                             data<std::int64_t>(routing.slot_of_row) + tile.first, d_answer);
