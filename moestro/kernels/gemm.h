@@ -13,7 +13,9 @@
 namespace moestro::kernels {
 
 /// A view of a row-major matrix; `is_transposed` swaps the meaning of rows and columns:
-/// element (i, j) is data[i * stride + j], or data[j * stride + i] when transposed.
+/// element (i, j) is data[i * stride + j], or data[j * stride + i] when transposed. Where there is
+/// an index, stored row r is row index[r] of data: tokens in the order of their experts. Only
+/// gemm_weight_gradient() takes such views.
 template <class T>
 struct Matrix {
   T* data = nullptr;
@@ -21,6 +23,7 @@ struct Matrix {
   std::int64_t cols = 0;
   std::int64_t stride = 0;  // elements between the starts of consecutive stored rows
   bool is_transposed = false;
+  const std::int64_t* index = nullptr;
 };
 
 template <class T>
@@ -34,7 +37,7 @@ template <class T>
 }
 template <class T>
 [[nodiscard]] Matrix<T> transposed(Matrix<T> m) {
-  return {m.data, m.cols, m.rows, m.stride, !m.is_transposed};
+  return {m.data, m.cols, m.rows, m.stride, !m.is_transposed, m.index};
 }
 
 /// Whether this build has oneDNN; without it every product throws, naming the CMake option.
@@ -53,17 +56,18 @@ void gemm(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate =
 
 /// The same for many rows, whose number M changes from call to call: b is first copied into the
 /// kernels' own layout, and rows are shared out in pieces of about 256, at most 320, whose heights
-/// are multiples of 16 and differ by 16 at most, so that at most 20 kernels are compiled per
-/// (N, K). Each row's bits are independent of the number of threads and, on AVX-512, of M: c's old
-/// value, then the products of every 1024 columns of a, added in order. a must not be transposed.
-/// Cost: up to 15 rows are computed for nothing; work memory of 8 MiB for b and a few MiB per
-/// thread, whatever the shape. Deep bf16 results (512 columns of b take more than 8 MiB, or up to
-/// 1024 if b has no more) keep 8 MiB of sums besides.
+/// are multiples of 16 (in f32 of 8) and differ by as much at most, so that at most 20 (40) kernels
+/// are compiled per (N, K). Each row's bits are independent of the number of threads and, on
+/// AVX-512, of M: c's old value, then the products of every 1024 columns of a, added in order. a
+/// must not be transposed. Cost: up to 15 (7) rows are computed for nothing; work memory of 8 MiB
+/// for b and a few MiB per thread, whatever the shape. Deep bf16 results (512 columns of b take
+/// more than 8 MiB, or up to 1024 if b has no more) keep 8 MiB of sums besides.
 template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
 /// c (+)= a^T b where a [T, M] and b [T, N] hold one row per token: the weight-gradient product.
-/// The token sum is cut into fixed tiles, added in order, so bits depend on T alone.
+/// The token sum is cut into fixed tiles, added in order, so bits depend on T alone. Rows of a and
+/// b may go through an index.
 /// Shapes: c [M, N] f32. Cost: work memory of 8 MiB for b, or for 512 columns of 8192 tokens if
 /// that is more (16 MiB in f32), and of a few MiB per thread.
 template <class AB>

@@ -222,7 +222,8 @@ void pack_right(const Matrix<const T>& b, std::int64_t k, std::byte* packed) {
                     panels + first * panel_rows<T>(k));
       });
     } else {
-      reorder_right(b.rows == k ? b : padded(b, k, Purpose::tail_right), layout, packed);
+      const bool is_whole = b.rows == k && b.index == nullptr;
+      reorder_right(is_whole ? b : padded(b, k, Purpose::tail_right), layout, packed);
     }
   } catch (const dnnl::error& error) {
     rethrow(error, 1, b.cols, k);

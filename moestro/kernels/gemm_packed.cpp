@@ -20,9 +20,16 @@ using namespace internal;  // NOLINT(google-build-using-namespace): the views ar
 // shared out changes no sum.
 constexpr std::int64_t kDepthTile =
     1024;  // longer sums lose digits, longer rows fall out of the cache
-constexpr std::int64_t kTokenGranule = 32;   // tokens of one AMX tile, and of a transposed block
-constexpr std::int64_t kF32TokenTile = 512;  // of the sum over tokens
-constexpr std::int64_t kBf16TokenTile = 1024;
+
+/// How a sum over tokens is cut: in parts of about `tile` tokens, at most a quarter more, in whole
+/// granules, a transposed block each (32 tokens are an AMX tile of bf16, too).
+struct TokenCut {
+  std::int64_t tile, granule;
+};
+template <class T>
+constexpr TokenCut kTokenCut = {512, 16};
+template <>
+constexpr TokenCut kTokenCut<bf16> = {1024, 32};
 
 // Bounds of the work memory.
 constexpr std::int64_t kPackedBytes = std::int64_t{8} << 20;
@@ -256,9 +263,17 @@ void multiply_piece(const Matrix<const AB>& a, const PackedTiles<AB>& b, std::in
   copy_rows(as_const(out_rows), rows);
 }
 
+/// `tokens` filled up to whole granules.
 template <class T>
-constexpr std::int64_t token_tile() {
-  return std::is_same_v<T, bf16> ? kBf16TokenTile : kF32TokenTile;
+std::int64_t whole_tokens(std::int64_t tokens) {
+  return pieces(tokens, kTokenCut<T>.granule) * kTokenCut<T>.granule;
+}
+
+/// Tokens of a part of the sum: a few beyond a tile are no part of their own, which would read and
+/// write the whole result for little.
+template <class T>
+std::int64_t token_depth(std::int64_t tokens) {
+  return whole_tokens<T>(pieces(tokens, RowCut(tokens, kTokenCut<T>.tile).count()));
 }
 
 /// c (+)= a^T times one tile of b, by way of work memory: gradients are not read before the
@@ -282,8 +297,9 @@ void multiply_transposed(const Matrix<const AB>& a, const PackedTiles<AB>& b, st
 template <class AB>
 void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<float>& c,
                 bool accumulate) {
-  const std::int64_t whole = pieces(b.rows, kTokenGranule) * kTokenGranule;
-  const Cut cut = cut_of_whole_tiles<AB>(whole, std::min(c.cols, kColumnTile), token_tile<AB>());
+  const std::int64_t whole = whole_tokens<AB>(b.rows);
+  const Cut cut =
+      cut_of_whole_tiles<AB>(whole, std::min(c.cols, kColumnTile), token_depth<AB>(whole));
   for_tiles(b, whole, cut, RowCut(c.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t /*token*/, const RowPiece& piece) {
@@ -296,16 +312,18 @@ void add_tokens(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matr
 
 /// How the rows of a result are shared out. A deep right side is read from memory by every piece
 /// however large, so that few rows may as well make a piece for every thread.
+template <class T>
 RowCut row_cut(std::int64_t rows, bool is_deep) {
   constexpr std::int64_t kFewRows = 512;
-  return RowCut(rows, is_deep && rows <= kFewRows ? kDeepRowTile : kRowTile);
+  return RowCut(rows, is_deep && rows <= kFewRows ? kDeepRowTile : kRowTile,
+                std::is_same_v<T, bf16> ? kRowGranule : kF32RowGranule);
 }
 
 /// c (+)= a b, b packed as `cut` says. Only f32 results can wait for a second group of parts.
 template <class AB, class C>
 void multiply_groups(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
                      const Cut& cut, bool accumulate, bool streams) {
-  for_tiles(b, b.rows, cut, row_cut(c.rows, cut.depth_at_once < b.rows),
+  for_tiles(b, b.rows, cut, row_cut<AB>(c.rows, cut.depth_at_once < b.rows),
             [&](const PackedTiles<AB>& right, std::int64_t tile, std::int64_t column,
                 std::int64_t row, const RowPiece& piece) {
               multiply_piece(column_range(a, row, row + right.depth()), right, tile,
@@ -344,7 +362,7 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
   MOESTRO_CHECK(!a.is_transposed, "gemm_rows: a must not be transposed");
   if (is_done_without_product(a.cols, c, accumulate)) return;
   const bool is_deep = !fits<AB>(b.rows, column_tile(c.cols));
-  const Cut cut = cut_of_parts<AB>(b.rows, c.cols, row_cut(c.rows, is_deep).count());
+  const Cut cut = cut_of_parts<AB>(b.rows, c.cols, row_cut<AB>(c.rows, is_deep).count());
   if constexpr (!std::is_same_v<C, float>) {
     if (is_deep) {
       multiply_deep(a, b, c, cut);
@@ -359,7 +377,7 @@ void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumul
 template <class AB>
 void gemm_weight_gradient(Matrix<const AB> a, Matrix<const AB> b, Matrix<float> c,
                           bool accumulate) {
-  check_shapes(transposed(a), b, c, accumulate);
+  check_shapes(transposed(a), b, c, accumulate, true);
   MOESTRO_CHECK(!a.is_transposed && !b.is_transposed,
                 "gemm_weight_gradient: a and b must hold one token per row");
   if (is_done_without_product(a.rows, c, accumulate)) return;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "moestro/kernels/clones.h"
+#include "moestro/kernels/internal/views.h"
 
 namespace moestro::kernels::internal {
 namespace {
@@ -66,7 +67,7 @@ using Words [[gnu::vector_size(kLanes * sizeof(Word))]] = Word;
   if (w >= m.rows) {
     to = Words{};
   } else {
-    load(m.data + w * m.stride + col, (m.cols - col) * 4, to);
+    load(row_of(m, w) + col, (m.cols - col) * 4, to);
   }
 }
 
@@ -78,7 +79,7 @@ using Words [[gnu::vector_size(kLanes * sizeof(Word))]] = Word;
   for (std::int64_t i = 0; i < 2; ++i) {
     if (2 * w + i >= m.rows) continue;
     const std::int64_t cols = std::min(kLanes, m.cols - col);
-    const bf16* from = m.data + (2 * w + i) * m.stride + col;
+    const bf16* from = row_of(m, 2 * w + i) + col;
     if (cols == kLanes) {
       std::memcpy(&rows[i], from, sizeof(Halves));
     } else if (cols > 0) {
@@ -108,7 +109,7 @@ template <class T>
       for (std::int64_t j = 0; j < kPanelColumns; j += kLanes) {
         Words row;
         load_row_words(b, w, panel + j, row);
-        prefetch(b.data + std::min((w + kRowsAhead) * kPerWord<T>, b.rows) * b.stride + panel + j);
+        prefetch(row_of(b, std::min((w + kRowsAhead) * kPerWord<T>, b.rows - 1)) + panel + j);
         std::memcpy(to + j, &row, sizeof(row));
       }
       to += words * kPanelColumns;
@@ -159,7 +160,7 @@ struct LinesAhead {
   std::int64_t row, col = 0;
 
   [[gnu::always_inline]] void prefetch_next() {
-    prefetch(a.data + std::min(row, a.rows - 1) * a.stride + col);
+    prefetch(row_of(a, std::min(row, a.rows - 1)) + col);
     col += static_cast<std::int64_t>(sizeof(Words) / sizeof(T));
     if (col < a.cols) return;
     col = 0;

@@ -112,7 +112,6 @@ void forward_tiles(const Sizes& size, const at::Tensor& h, const Routing& routin
 
 /// Row-wise results of backward that the weight gradients need too.
 struct BackwardRows {
-  at::Tensor d_answer;      // [n, hidden]: gradient of the combined output, gathered
   at::Tensor d_gate_up;     // [n, 2 * width]
   at::Tensor weighted_a;    // [n, width]
   at::Tensor d_row_weight;  // [n] f32
@@ -124,15 +123,15 @@ BackwardRows backward_tiles(const Sizes& size, const at::Tensor& dy, const Routi
                             const Parameter& gate_up, const Parameter& down,
                             const at::Tensor& rows_gate_up, const at::Tensor& row_weight) {
   const auto options = dy.options();
-  BackwardRows rows{.d_answer = at::empty({size.slots, size.hidden}, options),
-                    .d_gate_up = at::empty({size.slots, 2 * size.width}, options),
+  BackwardRows rows{.d_gate_up = at::empty({size.slots, 2 * size.width}, options),
                     .weighted_a = at::empty({size.slots, size.width}, options),
                     .d_row_weight = at::empty({size.slots}, options.dtype(at::kFloat)),
                     .d_x = at::empty({size.slots, size.hidden}, options)};
   for_each_tile(tiles_of(size, data<std::int64_t>(routing.offset)), [&](const Tile& tile) {
     const auto weights = expert_weights<T>(size, gate_up, down, tile.expert);
-    T* d_answer = data<T>(rows.d_answer) + tile.first * size.hidden;
+    const at::Tensor d_answers = at::empty({tile.rows, size.hidden}, options);
     const at::Tensor d_activation = at::empty({tile.rows, size.width}, options);
+    T* d_answer = data<T>(d_answers);
     T* d_a = data<T>(d_activation);
     T* d_gate_up = data<T>(rows.d_gate_up) + tile.first * 2 * size.width;
     kernels::gather_rows<T>(tile.rows, size.hidden, size.top_k, data<T>(dy),
@@ -160,33 +159,49 @@ struct GradientTask {
 };
 
 template <class T>
-void add_tasks(std::vector<GradientTask<T>>& tasks, const T* left, std::int64_t left_width,
-               const T* right, std::int64_t right_width, std::int64_t rows, GradientTarget target) {
-  for (std::int64_t first = 0; first < left_width; first += kGradientRows) {
-    const std::int64_t block = std::min(kGradientRows, left_width - first);
-    tasks.push_back({rows_of<const T>(left + first, rows, block, left_width),
-                     rows_of<const T>(right, rows, right_width),
-                     rows_of(target.data + first * right_width, block, right_width),
+void add_tasks(std::vector<GradientTask<T>>& tasks, const kernels::Matrix<const T>& left,
+               const kernels::Matrix<const T>& right, GradientTarget target) {
+  for (std::int64_t first = 0; first < left.cols; first += kGradientRows) {
+    kernels::Matrix<const T> block = left;
+    block.data += first;
+    block.cols = std::min(kGradientRows, left.cols - first);
+    tasks.push_back({block, right,
+                     rows_of(target.data + first * right.cols, block.cols, right.cols),
                      target.accumulate});
   }
 }
 
+/// The token of every row.
+at::Tensor token_of_row(const Routing& routing) {
+  at::Tensor result = at::empty_like(routing.slot_of_row);
+  const std::int64_t top_k = routing.index.size(1);
+  const std::int64_t* slot = data<std::int64_t>(routing.slot_of_row);
+  std::int64_t* token = data<std::int64_t>(result);
+  for (std::int64_t r = 0; r < result.numel(); ++r) token[r] = slot[r] / top_k;
+  return result;
+}
+
+/// Tokens' rows of h and dy are read where they lie.
 template <class T>
-void add_expert_gradients(const Sizes& size, const at::Tensor& h, const Routing& routing,
-                          const BackwardRows& rows, Parameter& gate_up, Parameter& down) {
-  const at::Tensor x = at::empty({size.slots, size.hidden}, h.options());
-  kernels::gather_rows<T>(size.slots, size.hidden, size.top_k, data<T>(h),
-                          data<std::int64_t>(routing.slot_of_row), data<T>(x));
+void add_expert_gradients(const Sizes& size, const at::Tensor& h, const at::Tensor& dy,
+                          const Routing& routing, const BackwardRows& rows, Parameter& gate_up,
+                          Parameter& down) {
+  const at::Tensor tokens = token_of_row(routing);
   const auto* offset = data<std::int64_t>(routing.offset);
   std::vector<GradientTask<T>> tasks;
   for (std::int64_t e = 0; e < size.experts; ++e) {
     const std::int64_t first = offset[e], n = offset[e + 1] - offset[e];
     if (n == 0) continue;  // finish_gradient zeroes what nobody wrote
-    add_tasks<T>(tasks, data<T>(rows.d_answer) + first * size.hidden, size.hidden,
-                 data<T>(rows.weighted_a) + first * size.width, size.width, n,
+    auto x = rows_of<const T>(data<T>(h), n, size.hidden);
+    auto d_answer = rows_of<const T>(data<T>(dy), n, size.hidden);
+    x.index = d_answer.index = data<std::int64_t>(tokens) + first;
+    add_tasks<T>(tasks, d_answer,
+                 rows_of<const T>(data<T>(rows.weighted_a) + first * size.width, n, size.width),
                  claim_gradient(down, e));
-    add_tasks<T>(tasks, data<T>(rows.d_gate_up) + first * 2 * size.width, 2 * size.width,
-                 data<T>(x) + first * size.hidden, size.hidden, n, claim_gradient(gate_up, e));
+    add_tasks<T>(
+        tasks,
+        rows_of<const T>(data<T>(rows.d_gate_up) + first * 2 * size.width, n, 2 * size.width), x,
+        claim_gradient(gate_up, e));
   }
   // The longest first, so that threads finish together.
   std::stable_sort(tasks.begin(), tasks.end(), [](const auto& a, const auto& b) {
@@ -246,7 +261,7 @@ at::Tensor experts_on_cpu(const Context& context, const at::Tensor& h, const Rou
                   at::Tensor d_weight =
                       permute(rows.d_row_weight, saved.row_of_slot).view({size.tokens, size.top_k});
                   weight_gradient(queue, [=, &gate_up, &down] {
-                    add_expert_gradients<T>(size, x, saved, rows, gate_up, down);
+                    add_expert_gradients<T>(size, x, dy, saved, rows, gate_up, down);
                   });
                   return Tensors{d_h, d_weight, gradient};
                 });

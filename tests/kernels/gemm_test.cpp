@@ -248,6 +248,42 @@ TEST(Gemm, WeightGradientsOfManyTokensMatchDoubleReference) {
   }
 }
 
+/// Rows through an index are the product of the rows it names, copied, to the last bit.
+template <class T>
+void expect_weight_gradient_of_indexed_rows() {
+  const std::int64_t stored = 400, m = 70, n = 150, a_stride = m + 3, b_stride = n + 5;
+  const auto a = normal<T>(stored * a_stride, 1), b = normal<T>(stored * b_stride, 2);
+  for (const std::int64_t tokens : {1, 45, 519, 1300}) {
+    std::vector<std::int64_t> index(static_cast<std::size_t>(tokens));
+    std::vector<T> a_rows, b_rows;
+    for (std::size_t t = 0; t < index.size(); ++t) {
+      index[t] = static_cast<std::int64_t>(t * 37 % stored);
+      const auto from_a = a.begin() + index[t] * a_stride, from_b = b.begin() + index[t] * b_stride;
+      a_rows.insert(a_rows.end(), from_a, from_a + m);
+      b_rows.insert(b_rows.end(), from_b, from_b + n);
+    }
+    const auto dense_a = rows_of<const T>(a_rows.data(), tokens, m);
+    const auto dense_b = rows_of<const T>(b_rows.data(), tokens, n);
+    auto indexed_a = rows_of<const T>(a.data(), tokens, m, a_stride);
+    auto indexed_b = rows_of<const T>(b.data(), tokens, n, b_stride);
+    indexed_a.index = indexed_b.index = index.data();
+    std::vector<float> expected(static_cast<std::size_t>(m * n)), c = expected;
+    gemm_weight_gradient(dense_a, dense_b, rows_of(expected.data(), m, n), false);
+    gemm_weight_gradient(indexed_a, dense_b, rows_of(c.data(), m, n), false);
+    EXPECT_TRUE(same_bits(c, expected)) << tokens << " tokens, left";
+    gemm_weight_gradient(dense_a, indexed_b, rows_of(c.data(), m, n), false);
+    EXPECT_TRUE(same_bits(c, expected)) << tokens << " tokens, right";
+    gemm_weight_gradient(indexed_a, indexed_b, rows_of(c.data(), m, n), false);
+    EXPECT_TRUE(same_bits(c, expected)) << tokens << " tokens, both";
+  }
+}
+
+TEST(Gemm, WeightGradientsReadRowsThroughAnIndex) {
+  SKIP_WITHOUT_GEMM();
+  expect_weight_gradient_of_indexed_rows<float>();
+  expect_weight_gradient_of_indexed_rows<bf16>();
+}
+
 TEST(Gemm, RejectsShapesThatDisagree) {
   std::vector<float> x(64);
   const Matrix<const float> a = rows_of<const float>(x.data(), 4, 4);
@@ -256,6 +292,11 @@ TEST(Gemm, RejectsShapesThatDisagree) {
   EXPECT_THROW(gemm(a, a, transposed(rows_of(x.data(), 4, 4))), Error);
   EXPECT_THROW(gemm(rows_of<const float>(x.data(), 4, 4, 3), a, rows_of(x.data(), 4, 4)), Error);
   EXPECT_THROW(gemm_weight_gradient(transposed(a), a, rows_of(x.data(), 4, 4), false), Error);
+  const std::vector<std::int64_t> index(4);
+  Matrix<const float> indexed = a;
+  indexed.index = index.data();
+  EXPECT_THROW(gemm(indexed, a, rows_of(x.data(), 4, 4)), Error);
+  EXPECT_THROW(gemm_rows(a, transposed(indexed), rows_of(x.data(), 4, 4)), Error);
 }
 
 TEST(Gemm, BuildWithoutOneDnnNamesTheOption) {

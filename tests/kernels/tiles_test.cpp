@@ -9,58 +9,59 @@ namespace {
 
 constexpr std::int64_t kMostRows = 5000;
 
-std::vector<RowPiece> pieces_of(std::int64_t rows, std::int64_t tile) {
-  const RowCut cut(rows, tile);
+struct Case {
+  std::int64_t rows, tile, granule;
+};
+
+std::vector<RowPiece> pieces_of(const Case& c) {
+  const RowCut cut(c.rows, c.tile, c.granule);
   std::vector<RowPiece> out;
   for (std::int64_t i = 0; i < cut.count(); ++i) out.push_back(cut.piece(i));
   return out;
 }
 
-struct Case {
-  std::int64_t rows, tile;
-};
-
 std::vector<Case> all_cuts() {
   std::vector<Case> cuts;
   for (const std::int64_t tile : {kRowTile, kDeepRowTile}) {
-    for (std::int64_t rows = 1; rows <= kMostRows; ++rows) cuts.push_back({rows, tile});
+    for (const std::int64_t granule : {kRowGranule, kF32RowGranule}) {
+      for (std::int64_t rows = 1; rows <= kMostRows; ++rows) cuts.push_back({rows, tile, granule});
+    }
   }
   return cuts;
 }
 
 TEST(RowCut, PutsEveryRowIntoOnePiece) {
-  for (const auto& [rows, tile] : all_cuts()) {
+  for (const Case& c : all_cuts()) {
     std::int64_t next = 0;
-    for (const RowPiece& piece : pieces_of(rows, tile)) {
-      ASSERT_EQ(piece.begin, next) << rows;
-      ASSERT_GT(piece.end, piece.begin) << rows;
+    for (const RowPiece& piece : pieces_of(c)) {
+      ASSERT_EQ(piece.begin, next) << c.rows;
+      ASSERT_GT(piece.end, piece.begin) << c.rows;
       next = piece.end;
     }
-    ASSERT_EQ(next, rows);
+    ASSERT_EQ(next, c.rows);
   }
 }
 
 TEST(RowCut, HasHeightsOfWholeGranulesThatDifferByOne) {
-  for (const auto& [rows, tile] : all_cuts()) {
-    const auto all = pieces_of(rows, tile);
-    std::int64_t least = tile / 4 * 5, most = 0;
-    for (const RowPiece& piece : all) {
-      ASSERT_EQ(piece.height % kRowGranule, 0) << rows;
+  for (const Case& c : all_cuts()) {
+    std::int64_t least = c.tile / 4 * 5, most = 0;
+    for (const RowPiece& piece : pieces_of(c)) {
+      ASSERT_EQ(piece.height % c.granule, 0) << c.rows;
       least = std::min(least, piece.height);
       most = std::max(most, piece.height);
     }
-    ASSERT_LE(most, tile / 4 * 5) << rows;
-    ASSERT_LE(most - least, kRowGranule) << rows;
+    ASSERT_LE(most, c.tile / 4 * 5) << c.rows;
+    ASSERT_LE(most - least, c.granule) << c.rows;
   }
 }
 
 TEST(RowCut, FillsUpTheLastPieceOnlyAndByLessThanAGranule) {
-  for (const auto& [rows, tile] : all_cuts()) {
-    const auto all = pieces_of(rows, tile);
+  for (const Case& c : all_cuts()) {
+    const auto all = pieces_of(c);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::int64_t missing = all[i].height - (all[i].end - all[i].begin);
-      ASSERT_GE(missing, 0) << rows;
-      ASSERT_LT(missing, i + 1 < all.size() ? 1 : kRowGranule) << rows;
+      ASSERT_GE(missing, 0) << c.rows;
+      ASSERT_LT(missing, i + 1 < all.size() ? 1 : c.granule) << c.rows;
     }
   }
 }

@@ -25,7 +25,7 @@ template <class T>
 void pack_panels(const Matrix<const T>& b, std::int64_t k, T* out);
 
 /// out [M, cols] = the transpose of rows a [T, M], with zeros for columns T <= j < cols.
-/// cols is a multiple of 32.
+/// cols is a multiple of 64 / sizeof(T).
 template <class T>
 void transpose_rows(const Matrix<const T>& a, std::int64_t cols, T* out);
 

@@ -11,6 +11,8 @@ namespace moestro::kernels::internal {
 inline constexpr std::int64_t kRowTile = 256;
 inline constexpr std::int64_t kDeepRowTile = 64;  // where few rows meet a deep right side
 inline constexpr std::int64_t kRowGranule = 16;   // rows of an AMX tile
+inline constexpr std::int64_t kF32RowGranule =
+    8;                                            // fewer rows for nothing, more kernels to compile
 inline constexpr std::int64_t kWidestRow = 1024;  // results up to this wide are not cut
 inline constexpr std::int64_t kColumnTile = 512;
 
@@ -33,9 +35,11 @@ struct RowPiece {
 /// granule at most. Every row is in one piece.
 class RowCut {
  public:
-  explicit constexpr RowCut(std::int64_t rows, std::int64_t tile = kRowTile)
+  explicit constexpr RowCut(std::int64_t rows, std::int64_t tile = kRowTile,
+                            std::int64_t granule = kRowGranule)
       : rows_(rows),
-        granules_(pieces(rows, kRowGranule)),
+        granule_(granule),
+        granules_(pieces(rows, granule)),
         count_(std::max(pieces(rows, tile / 4 * 5), (rows + tile / 2 - 1) / tile)) {}
 
   [[nodiscard]] constexpr std::int64_t count() const { return count_; }
@@ -46,10 +50,10 @@ class RowCut {
 
  private:
   [[nodiscard]] constexpr std::int64_t begin_of(std::int64_t i) const {
-    return i * granules_ / count_ * kRowGranule;
+    return i * granules_ / count_ * granule_;
   }
 
-  std::int64_t rows_, granules_, count_;
+  std::int64_t rows_, granule_, granules_, count_;
 };
 
 }  // namespace moestro::kernels::internal

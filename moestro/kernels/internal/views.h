@@ -15,8 +15,11 @@ namespace moestro::kernels::internal {
 
 template <class T>
 [[nodiscard]] Matrix<T> row_range(Matrix<T> m, std::int64_t begin, std::int64_t end) {
+  if (m.index != nullptr && !m.is_transposed) {
+    return {m.data, end - begin, m.cols, m.stride, false, m.index + begin};
+  }
   const std::int64_t step = m.is_transposed ? 1 : m.stride;
-  return {m.data + begin * step, end - begin, m.cols, m.stride, m.is_transposed};
+  return {m.data + begin * step, end - begin, m.cols, m.stride, m.is_transposed, m.index};
 }
 
 template <class T>
@@ -26,13 +29,19 @@ template <class T>
 
 template <class T>
 [[nodiscard]] Matrix<const T> as_const(const Matrix<T>& m) {
-  return {m.data, m.rows, m.cols, m.stride, m.is_transposed};
+  return {m.data, m.rows, m.cols, m.stride, m.is_transposed, m.index};
+}
+
+/// Row r of a matrix that is not transposed.
+template <class T>
+[[nodiscard, gnu::always_inline]] inline T* row_of(const Matrix<T>& m, std::int64_t r) {
+  return m.data + (m.index == nullptr ? r : m.index[r]) * m.stride;
 }
 
 /// Whether rows follow each other without a gap.
 template <class T>
 [[nodiscard]] bool is_dense(const Matrix<T>& m) {
-  return !m.is_transposed && (m.stride == m.cols || m.rows <= 1);
+  return !m.is_transposed && m.index == nullptr && (m.stride == m.cols || m.rows <= 1);
 }
 
 /// Work memory of the calling thread as a dense matrix.
@@ -45,8 +54,8 @@ template <class T>
 template <class From, class To>
 void copy_rows(const Matrix<From>& from, const Matrix<To>& to) {
   for (std::int64_t r = 0; r < from.rows; ++r) {
-    const From* x = from.data + r * from.stride;
-    To* y = to.data + r * to.stride;
+    const From* x = row_of(from, r);
+    To* y = row_of(to, r);
     if constexpr (std::is_same_v<std::remove_const_t<From>, To>) {
       std::memcpy(static_cast<void*>(y), x, static_cast<std::size_t>(from.cols) * sizeof(To));
     } else {
@@ -113,7 +122,7 @@ void multiply_widened(const Matrix<const bf16>& a, const Matrix<C>& c, bool accu
 /// Errors: internal, unless c (+)= a b makes sense.
 template <class AB, class C>
 void check_shapes(const Matrix<const AB>& a, const Matrix<const AB>& b, const Matrix<C>& c,
-                  bool accumulate) {
+                  bool accumulate, bool may_have_index = false) {
   const auto check_layout = [](const char* name, const auto& m) {
     const std::int64_t stored_cols = m.is_transposed ? m.rows : m.cols;
     MOESTRO_CHECK(m.rows >= 0 && m.cols >= 0 && m.stride >= stored_cols,
@@ -126,6 +135,9 @@ void check_shapes(const Matrix<const AB>& a, const Matrix<const AB>& b, const Ma
                 "gemm: [{}, {}] by [{}, {}] into [{}, {}]", a.rows, a.cols, b.rows, b.cols, c.rows,
                 c.cols);
   MOESTRO_CHECK(!c.is_transposed, "gemm: c must not be transposed");
+  const bool has_index = a.index != nullptr || b.index != nullptr;
+  MOESTRO_CHECK((may_have_index || !has_index) && c.index == nullptr,
+                "gemm: only weight gradients are made of rows through an index");
   MOESTRO_CHECK((std::is_same_v<C, float>) || !accumulate, "gemm: bf16 output cannot accumulate");
 }
 
