@@ -40,7 +40,7 @@ template <class T>
                                                 std::int64_t end, T* data, const float* cos,
                                                 const float* sin, float sign) {
   for (std::int64_t r = begin; r < end; ++r) {
-    const std::int64_t table = r % s.seq * s.half;
+    const std::int64_t table = (s.first + r) % s.seq * s.half;
     for (std::int64_t h = 0; h < s.heads; ++h) {
       T* head = data + r * s.stride + h * s.head_dim;
       if (s.interleaved) {

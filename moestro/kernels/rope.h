@@ -7,8 +7,8 @@
 
 namespace moestro::kernels {
 
-/// Row r (a token at position r % seq) has `heads` heads of `head_dim` starting at data[r *
-/// stride]. The first 2 * half dims of each head rotate. Tables cos, sin: [seq, half].
+/// Row r, a token at position (first + r) % seq, has `heads` heads of `head_dim` that start at
+/// data[r * stride]. The first 2 * half dims of each head rotate. Tables cos, sin: [seq, half].
 struct RopeShape {
   std::int64_t rows = 0;
   std::int64_t seq = 0;
@@ -17,6 +17,7 @@ struct RopeShape {
   std::int64_t stride = 0;
   std::int64_t half = 0;
   bool interleaved = false;  // pairs (2i, 2i + 1) instead of (i, i + half)
+  std::int64_t first = 0;
 };
 
 /// Rotates by +angle, or by -angle (the transpose, for gradients) when `inverse`.

@@ -12,10 +12,12 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "moestro/kernels/attention.h"
+#include "moestro/kernels/parallel.h"
 #include "moestro/kernels/rms_norm.h"
 #include "moestro/kernels/rope.h"
 #include "moestro/layers/formula.h"
@@ -35,14 +37,25 @@ kernels::AttentionShape shape_of(const Context& context, const AttentionSpec& sp
           .window = spec.window};
 }
 
-kernels::RopeShape rope_shape(const kernels::AttentionShape& shape, const RopeTables& tables) {
-  return {.rows = shape.batch * shape.seq,
+/// Rows [first, first + rows) of packed q | k | v.
+struct RowBlock {
+  std::int64_t first, rows;
+};
+
+RowBlock all_rows(const kernels::AttentionShape& shape) {
+  return {0, shape.batch * shape.seq};
+}
+
+kernels::RopeShape rope_shape(const kernels::AttentionShape& shape, const RopeTables& tables,
+                              const RowBlock& block) {
+  return {.rows = block.rows,
           .seq = shape.seq,
           .heads = shape.heads + shape.kv_heads,  // q heads and k heads are neighbours
           .head_dim = shape.head_dim,
           .stride = shape.row(),
           .half = tables.cos.size(1),
-          .interleaved = tables.interleaved};
+          .interleaved = tables.interleaved,
+          .first = block.first};
 }
 
 /// The q or the k part of packed rows, as the q/k norm sees it.
@@ -52,10 +65,11 @@ struct NormPart {
   Parameter* weight = nullptr;
 };
 
-NormPart norm_part(const AttentionSpec& spec, const kernels::AttentionShape& shape, bool is_key) {
+NormPart norm_part(const AttentionSpec& spec, const kernels::AttentionShape& shape,
+                   const RowBlock& block, bool is_key) {
   const std::int64_t heads = is_key ? spec.kv_heads : spec.heads;
   const bool per_head = spec.qk_norm != model::QkNorm::whole;
-  return {.shape = {.rows = shape.batch * shape.seq,
+  return {.shape = {.rows = block.rows,
                     .groups = per_head ? heads : 1,
                     .width = per_head ? spec.head_dim : heads * spec.head_dim,
                     .in_stride = shape.row(),
@@ -75,31 +89,62 @@ bool changes_projection(const AttentionSpec& spec) {
   return spec.qk_norm != model::QkNorm::none || spec.clip_qkv.has_value();
 }
 
+/// q and k normalised, v and what is not normalised copied.
+template <class T>
+void normalise_rows(const kernels::AttentionShape& shape, const AttentionSpec& spec,
+                    const RowBlock& block, const T* projected, const Prepared& prepared) {
+  const std::int64_t begin = block.first * shape.row();
+  T* qkv = data<T>(prepared.qkv) + begin;
+  std::int64_t copied = 0;  // from which element of a row
+  if (spec.qk_norm != model::QkNorm::none) {
+    copied = shape.row() - spec.kv_heads * spec.head_dim;
+    for (const bool is_key : {false, true}) {
+      const NormPart part = norm_part(spec, shape, block, is_key);
+      kernels::rms_norm_forward<T, T>(
+          part.shape, projected + begin + part.first, data<float>(part.weight->value),
+          qkv + part.first,
+          data<float>(prepared.inverse_rms[is_key ? 1 : 0]) + block.first * part.shape.groups);
+    }
+  }
+  for (std::int64_t r = 0; r < block.rows; ++r) {
+    const std::int64_t at = r * shape.row();
+    std::copy(projected + begin + at + copied, projected + begin + at + shape.row(),
+              qkv + at + copied);
+  }
+}
+
+template <class T>
+void rotate_rows(const kernels::AttentionShape& shape, const AttentionSpec& spec,
+                 const RowBlock& block, const at::Tensor& qkv, bool inverse) {
+  if (!spec.rope.cos.defined()) return;
+  kernels::rope(rope_shape(shape, spec.rope, block), data<T>(qkv) + block.first * shape.row(),
+                data<float>(spec.rope.cos), data<float>(spec.rope.sin), inverse);
+}
+
 template <class T>
 Prepared prepare(const kernels::AttentionShape& shape, const AttentionSpec& spec,
                  const at::Tensor& projected) {
-  Prepared prepared;
-  if (spec.qk_norm == model::QkNorm::none) {
-    prepared.qkv = projected.detach().clone();
-  } else {
-    prepared.qkv = at::empty_like(projected);
-    for (const bool is_key : {false, true}) {
-      const NormPart part = norm_part(spec, shape, is_key);
-      at::Tensor& inverse = prepared.inverse_rms[is_key ? 1 : 0];
-      inverse =
-          at::empty({part.shape.rows * part.shape.groups}, projected.options().dtype(at::kFloat));
-      kernels::rms_norm_forward<T, T>(part.shape, data<T>(projected) + part.first,
-                                      data<float>(part.weight->value),
-                                      data<T>(prepared.qkv) + part.first, data<float>(inverse));
-    }
-    const std::int64_t values = spec.kv_heads * spec.head_dim;
-    const std::int64_t first = shape.row() - values;
-    prepared.qkv.narrow(1, first, values).copy_(projected.detach().narrow(1, first, values));
+  constexpr std::int64_t kRowsAtOnce = 16;  // they stay in the cache from one step to the next
+  Prepared prepared{.qkv = at::empty_like(projected)};
+  for (const bool is_key : {false, true}) {
+    if (spec.qk_norm == model::QkNorm::none) break;
+    const NormPart part = norm_part(spec, shape, all_rows(shape), is_key);
+    prepared.inverse_rms[is_key ? 1 : 0] =
+        at::empty({part.shape.rows * part.shape.groups}, projected.options().dtype(at::kFloat));
   }
-  if (spec.clip_qkv) prepared.qkv.clamp_(-*spec.clip_qkv, *spec.clip_qkv);
-  if (spec.rope.cos.defined()) {
-    kernels::rope(rope_shape(shape, spec.rope), data<T>(prepared.qkv), data<float>(spec.rope.cos),
-                  data<float>(spec.rope.sin), false);
+  const T* rows = data<T>(projected);
+  kernels::parallel_for(all_rows(shape).rows, kRowsAtOnce,
+                        [&](std::int64_t begin, std::int64_t end) {
+                          for (std::int64_t first = begin; first < end; first += kRowsAtOnce) {
+                            const RowBlock block{first, std::min(kRowsAtOnce, end - first)};
+                            normalise_rows(shape, spec, block, rows, prepared);
+                            if (!spec.clip_qkv)
+                              rotate_rows<T>(shape, spec, block, prepared.qkv, false);
+                          }
+                        });
+  if (spec.clip_qkv) {
+    prepared.qkv.clamp_(-*spec.clip_qkv, *spec.clip_qkv);
+    rotate_rows<T>(shape, spec, all_rows(shape), prepared.qkv, false);
   }
   return prepared;
 }
@@ -108,10 +153,7 @@ Prepared prepare(const kernels::AttentionShape& shape, const AttentionSpec& spec
 template <class T>
 void prepare_backward(const kernels::AttentionShape& shape, const AttentionSpec& spec,
                       const at::Tensor& projected, const Prepared& prepared, at::Tensor& gradient) {
-  if (spec.rope.cos.defined()) {
-    kernels::rope(rope_shape(shape, spec.rope), data<T>(gradient), data<float>(spec.rope.cos),
-                  data<float>(spec.rope.sin), true);
-  }
+  rotate_rows<T>(shape, spec, all_rows(shape), gradient, true);
   if (spec.clip_qkv) {
     // Clipping happens after the norm and before the rotation, which hides what was clipped.
     AttentionSpec before = spec;
@@ -122,7 +164,7 @@ void prepare_backward(const kernels::AttentionShape& shape, const AttentionSpec&
   }
   if (spec.qk_norm == model::QkNorm::none) return;
   for (const bool is_key : {false, true}) {
-    const NormPart part = norm_part(spec, shape, is_key);
+    const NormPart part = norm_part(spec, shape, all_rows(shape), is_key);
     // d_x over d_y in place: a row's group is read before it is written.
     T* d = data<T>(gradient) + part.first;
     kernels::rms_norm_backward<T, T>(part.shape, data<T>(projected) + part.first,

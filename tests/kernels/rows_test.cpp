@@ -182,7 +182,7 @@ void check_rope(const RopeShape& s) {
         const std::int64_t head = r * s.stride + h * s.head_dim;
         const auto a = static_cast<std::size_t>(head + (s.interleaved ? 2 * i : i));
         const auto b = static_cast<std::size_t>(head + (s.interleaved ? 2 * i + 1 : i + s.half));
-        const auto at = static_cast<std::size_t>(r % s.seq * s.half + i);
+        const auto at = static_cast<std::size_t>((s.first + r) % s.seq * s.half + i);
         const double x = expected[a];
         const double y = expected[b];
         expected[a] = x * static_cast<double>(cos[at]) - y * static_cast<double>(sin[at]);
@@ -203,6 +203,7 @@ TEST(Rope, RotatesAndTurnsBack) {
     check_rope<bf16>({130, 65, 3, 16, 70, 8, interleaved});
     check_rope<float>({11, 11, 2, 10, 20, 3, interleaved});  // only the first 6 dims
     check_rope<float>({4, 4, 1, 2, 2, 1, interleaved});
+    check_rope<float>({30, 13, 2, 8, 16, 4, interleaved, 47});  // rows 47 to 77 of more
   }
 }
 
