@@ -1,8 +1,8 @@
 """The peer of bench_training: Hugging Face transformers + PyTorch on the same weights and batch.
 
-    peer.py FOLDER --threads 1 --dtype f32 --experts grouped_mm --steps 6
+    peer.py FOLDER --threads 1 --dtype f32 --attention sdpa --experts grouped_mm --steps 6
 
-Prints one JSON object with the keys of bench_training. Attention is torch's sdpa; AdamW is fused.
+Prints one JSON object with the keys of bench_training. AdamW is fused.
 In bf16 the weights, gradients and optimizer state are bf16, which is transformers' fastest setting.
 """
 import argparse
@@ -27,6 +27,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--dtype", default="f32", choices=["f32", "bf16"])
+    parser.add_argument("--attention", default="sdpa", choices=["sdpa", "eager"])
     parser.add_argument("--experts", default="eager")
     parser.add_argument("--steps", type=int, default=6)
     args = parser.parse_args()
@@ -41,7 +42,7 @@ def main():
     config.output_router_logits = False  # no auxiliary loss on either side
     config.use_cache = False
     model = AutoModelForCausalLM.from_pretrained(
-        args.folder, config=config, dtype=dtype, attn_implementation="sdpa")
+        args.folder, config=config, dtype=dtype, attn_implementation=args.attention)
     model.train()
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]

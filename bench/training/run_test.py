@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import run  # noqa: E402
 
-PROGRAMS = ("moestro", "moestro recompute", "eager", "grouped_mm")
+PROGRAMS = ("moestro", "moestro recompute", *run.PEERS)
 
 
 def results(rounds=2):
@@ -20,7 +20,7 @@ class CheckLosses(unittest.TestCase):
     def test_returns_the_worst_difference_of_ours(self):
         some = results()
         some["moestro recompute"][1]["losses"][2] += 5e-4
-        some["grouped_mm"][1]["losses"][2] += 9e-4
+        some["sdpa, grouped_mm"][1]["losses"][2] += 9e-4
         self.assertAlmostEqual(run.check_losses("f32", some), 5e-4)
 
     def test_finds_any_program_round_and_step(self):
