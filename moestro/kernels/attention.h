@@ -34,4 +34,16 @@ template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* d_out, T* d_qkv);
 
+// f32 has products of its own, bf16 takes those of gemm.h.
+template <>
+void attention_forward(const AttentionShape&, const float*, float*, float*);
+template <>
+void attention_forward(const AttentionShape&, const bf16*, bf16*, float*);
+template <>
+void attention_backward(const AttentionShape&, const float*, const float*, const float*,
+                        const float*, float*);
+template <>
+void attention_backward(const AttentionShape&, const bf16*, const bf16*, const float*, const bf16*,
+                        bf16*);
+
 }  // namespace moestro::kernels

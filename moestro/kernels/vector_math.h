@@ -6,10 +6,12 @@
 
 namespace moestro::kernels {
 
-/// e^x with a relative error of at most 2e-7 for x in [-87.3, 88.3]; 0 below -87.7 (so for
-/// -infinity), +infinity above 88.4, NaN for NaN.
+/// x = e^x with a relative error of at most 2e-7 for x in [-87.3, 88.3]; 0 below -87.7 (so for
+/// -infinity), +infinity above 88.4, NaN for NaN. Float and Bits: float and std::uint32_t, or
+/// vectors of them.
 /// Source: range reduction by ln 2 in two parts and the degree-5 polynomial of Cephes (Moshier).
-[[gnu::always_inline]] inline float exp_fast(float x) {
+template <class Float, class Bits>
+[[gnu::always_inline]] inline void exponentiate(Float& x) {
   constexpr float kLowest = -88.0F;  // rounds to 2^-127, whose exponent field is 0: the result is 0
   constexpr float kHighest = 89.0F;  // rounds to 2^128, whose exponent field is 255: infinity
   constexpr float kLog2e = 1.44269504F;
@@ -19,19 +21,22 @@ namespace moestro::kernels {
   // these bits the exponent field of 2^n, once shifted into place.
   constexpr float kRounder = 12582912.0F + 127.0F;
   constexpr unsigned kMantissaBits = 23;
-  x = x < kLowest ? kLowest : x;
-  x = x > kHighest ? kHighest : x;
-  const float shifted = x * kLog2e + kRounder;
-  const float whole = shifted - kRounder;
-  const float f = (x - whole * kLn2High) - whole * kLn2Low;
-  float p = 1.9875691500e-4F;
-  p = p * f + 1.3981999507e-3F;
+  x = x < kLowest ? Float{} + kLowest : x;
+  x = x > kHighest ? Float{} + kHighest : x;
+  const Float shifted = x * kLog2e + kRounder;
+  const Float whole = shifted - kRounder;
+  const Float f = (x - whole * kLn2High) - whole * kLn2Low;
+  Float p = 1.9875691500e-4F * f + 1.3981999507e-3F;
   p = p * f + 8.3334519073e-3F;
   p = p * f + 4.1665795894e-2F;
   p = p * f + 1.6666665459e-1F;
   p = p * f + 5.0000001201e-1F;
   p = p * f * f + f + 1.0F;
-  return p * std::bit_cast<float>(std::bit_cast<std::uint32_t>(shifted) << kMantissaBits);
+  x = p * __builtin_bit_cast(Float, __builtin_bit_cast(Bits, shifted) << kMantissaBits);
+}
+[[gnu::always_inline]] inline float exp_fast(float x) {
+  exponentiate<float, std::uint32_t>(x);
+  return x;
 }
 
 /// 1 / (1 + e^-x).

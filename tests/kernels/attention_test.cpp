@@ -4,10 +4,13 @@
 
 #include <cmath>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/gemm.h"
+#include "moestro/kernels/internal/attention_panel.h"
+#include "moestro/kernels/internal/scratch.h"
 #include "reference.h"
 
 namespace moestro::kernels {
@@ -79,8 +82,31 @@ void check_all() {
 }
 
 TEST(Attention, FloatMatchesDoubleReference) {
-  SKIP_WITHOUT_GEMM();
   check_all<float>();
+}
+
+/// Panels are 64 queries of vectors of 16 against chunks of 96 keys, multiplied in tiles of 6 rows.
+TEST(Attention, FloatMatchesDoubleReferenceBesideTheEdgesOfTiles) {
+  for (std::int64_t seq = 1; seq <= 72; ++seq) check<float>(shape_of(1, seq, 2, 1, 8, 0));
+  for (const std::int64_t seq : {95, 96, 97, 127, 128, 191, 193, 257, 300}) {
+    for (const std::int64_t window : {0, 3, 64, 97}) {
+      check<float>(shape_of(1, seq, 2, 1, 8, window));
+    }
+  }
+  for (std::int64_t window = 1; window <= 72; ++window) {
+    check<float>(shape_of(1, 203, 2, 2, 8, window));
+  }
+}
+
+TEST(Attention, FloatMatchesDoubleReferenceForAllWidthsAndGroups) {
+  for (const std::int64_t head_dim : {1, 3, 15, 16, 17, 31, 48, 65, 80, 96, 112}) {
+    check<float>(shape_of(2, 70, 2, 1, head_dim, 0));
+  }
+  for (const std::int64_t group : {3, 4, 5, 7, 9}) {
+    for (const std::int64_t window : {0, 20}) {
+      check<float>(shape_of(1, 150, 2 * group, 2, 20, window));
+    }
+  }
 }
 
 TEST(Attention, Bf16MatchesDoubleReference) {
@@ -99,7 +125,6 @@ TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
 }
 
 TEST(Attention, EmptyBatchAndEmptySequenceDoNothing) {
-  SKIP_WITHOUT_GEMM();
   for (const AttentionShape& s : {shape_of(0, 5, 2, 1, 8, 0), shape_of(3, 0, 2, 1, 8, 0)}) {
     const Results<float> r = run<float>(s, {}, {});
     EXPECT_TRUE(r.out.empty());
@@ -108,7 +133,6 @@ TEST(Attention, EmptyBatchAndEmptySequenceDoNothing) {
 
 /// The softmax of one score is 1 whatever the score.
 TEST(Attention, QueriesThatSeeOneKeyGiveItsScoreNoGradient) {
-  SKIP_WITHOUT_GEMM();
   for (const AttentionShape& s : {shape_of(2, 40, 4, 2, 24, 1), shape_of(2, 1, 4, 2, 24, 0)}) {
     const auto qkv = normal<float>(s.batch * s.seq * s.row(), 1);
     const auto d_out = normal<float>(s.batch * s.seq * s.heads * s.head_dim, 2);
@@ -122,13 +146,55 @@ TEST(Attention, QueriesThatSeeOneKeyGiveItsScoreNoGradient) {
   }
 }
 
-TEST(Attention, BitsDoNotDependOnThreads) {
-  SKIP_WITHOUT_GEMM();
+struct PanelResults {
+  std::vector<float> out, gradients, sums;
+};
+
+/// Every step of a panel on made-up operands.
+PanelResults run_panel(const internal::PanelKernels& kernels, const internal::Panel& panel,
+                       std::int64_t width) {
+  using internal::kPanel;
+  auto q = normal<float>(width * kPanel, 1);
+  auto k = normal<float>(panel.keys * width, 2);
+  auto scores = normal<float>(panel.keys * kPanel, 3);
+  PanelResults r{normal<float>(kPanel * width, 4), normal<float>(panel.keys * kPanel, 5), {}};
+  for (float& x : q) x *= 0.1F;
+  const internal::Rows<float> cells{scores.data(), kPanel}, keys{k.data(), width};
+  const internal::Rows<float> out{r.out.data(), width};
+  const std::int64_t cols = internal::round_up(panel.queries);
+  const auto scores_of = [&] {
+    kernels.multiply({panel.keys,
+                      cols,
+                      width,
+                      by_rows(keys),
+                      {q.data(), kPanel},
+                      cells,
+                      panel.queries_of_key()});
+  };
+  internal::SoftmaxState state{};
+  scores_of();
+  kernels.softmax(panel, scores.data(), state);
+  kernels.add_product({panel.queries, width, panel.keys, by_columns(cells), as_const(keys), out,
+                       panel.keys_of_query()});
+  r.sums.assign(state.sum, state.sum + panel.queries);
+  scores_of();
+  kernels.differentiate(panel, 0.5F, state.peak, state.sum, scores.data(), r.gradients.data());
+  kernels.add_product({panel.keys, width, panel.queries, by_rows(cells), as_const(out), keys,
+                       panel.queries_of_key()});
+  r.out.insert(r.out.end(), k.begin(), k.end());
+  for (std::size_t i = 0; i < r.gradients.size(); ++i) {  // lanes beyond `cols` stay as they were
+    if (static_cast<std::int64_t>(i) % kPanel >= cols) r.gradients[i] = 0.0F;
+  }
+  return r;
+}
+
+template <class T>
+void check_bits_on_two_threads() {
   const AttentionShape s = shape_of(2, 300, 4, 2, 32, 0);
-  const auto qkv = normal<bf16>(s.batch * s.seq * s.row(), 1);
-  const auto d_out = normal<bf16>(s.batch * s.seq * s.heads * s.head_dim, 2);
-  Results<bf16> one;
-  Results<bf16> two;
+  const auto qkv = normal<T>(s.batch * s.seq * s.row(), 1);
+  const auto d_out = normal<T>(s.batch * s.seq * s.heads * s.head_dim, 2);
+  Results<T> one;
+  Results<T> two;
   with_threads(1, [&] { one = run(s, qkv, d_out); });
   with_threads(2, [&] { two = run(s, qkv, d_out); });
   EXPECT_TRUE(same_bits(one.out, two.out));
@@ -136,8 +202,53 @@ TEST(Attention, BitsDoNotDependOnThreads) {
   EXPECT_TRUE(same_bits(one.d_qkv, two.d_qkv));
 }
 
-TEST(Attention, LargeScoresDoNotOverflow) {
+TEST(Attention, BitsDoNotDependOnThreads) {
+  check_bits_on_two_threads<float>();
+}
+
+TEST(Attention, Bf16BitsDoNotDependOnThreads) {
   SKIP_WITHOUT_GEMM();
+  check_bits_on_two_threads<bf16>();
+}
+
+TEST(Attention, WorkMemoryOfTheForwardDoesNotGrowWithTheSequence) {
+  const auto bytes_kept = [](std::int64_t seq) {
+    std::size_t bytes = 0;
+    std::thread([&] {  // work memory stays with its thread
+      with_threads(1, [&] {
+        const AttentionShape s = shape_of(1, seq, 2, 1, 8, 0);
+        const auto qkv = normal<float>(s.seq * s.row(), 1);
+        std::vector<float> out(static_cast<std::size_t>(s.seq * s.heads * s.head_dim));
+        std::vector<float> lse(static_cast<std::size_t>(s.heads * s.seq));
+        attention_forward(s, qkv.data(), out.data(), lse.data());
+        bytes = internal::scratch_kept();
+      });
+    })
+        .join();
+    return bytes;
+  };
+  EXPECT_GT(bytes_kept(100), 0U);
+  EXPECT_EQ(bytes_kept(100), bytes_kept(2000));
+}
+
+/// What other processors run: each instruction set's kernels agree with the plain ones.
+TEST(Attention, InstructionSetsAgree) {
+  constexpr std::int64_t kWidth = 112;  // 7 vectors of 16
+  for (const internal::PanelKernels& kernels : internal::supported_panel_kernels()) {
+    for (const internal::Panel& panel :
+         {internal::Panel{64, 64, 0, 96, 1000}, internal::Panel{64, 39, 60, 43, 1000},
+          internal::Panel{128, 64, 70, 96, 50}, internal::Panel{0, 5, 0, 5, 2}}) {
+      const PanelResults expected =
+          run_panel(internal::supported_panel_kernels()[0], panel, kWidth);
+      const PanelResults actual = run_panel(kernels, panel, kWidth);
+      EXPECT_LT(relative_error(actual.out, widen(expected.out)), kTolerance<float>);
+      EXPECT_LT(relative_error(actual.gradients, widen(expected.gradients)), kTolerance<float>);
+      EXPECT_LT(relative_error(actual.sums, widen(expected.sums)), kTolerance<float>);
+    }
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
   AttentionShape s = shape_of(1, 600, 1, 1, 16, 0);
   s.scale = 100.0F;  // scores in the thousands: a softmax without its peak taken off would be NaN
   const auto qkv = normal<float>(s.seq * s.row(), 1);
@@ -148,7 +259,6 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, WindowOfTheWholeSequenceIsNoWindow) {
-  SKIP_WITHOUT_GEMM();
   const AttentionShape open = shape_of(1, 200, 2, 1, 16, 0);
   AttentionShape windowed = open;
   windowed.window = 200;

@@ -1,13 +1,12 @@
 #pragma once
-// What attention's two directions share: how a sequence is cut into blocks of scores, and which
-// scores of a block are visible. All query heads that read one key-value head are stacked: row
-// h * queries + i of a block is query i of the group's head h, so that keys and values are packed
-// once for the whole group, and their gradients are summed inside one product.
+// What both directions of bf16 attention share: how a sequence is cut into blocks of scores, and
+// which scores of a block are visible. All query heads that read one key-value head are stacked:
+// row h * queries + i of a block is query i of the group's head h, so that keys and values are
+// packed once for the whole group, and their gradients are summed inside one product.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <type_traits>
 
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/bf16.h"
@@ -60,18 +59,15 @@ void for_key_blocks(const AttentionShape& shape, const BlockSizes& sizes, std::i
   }
 }
 
-/// Writes a row of a block, x rounded to T, with zeros where nothing is visible, outside columns
-/// [first, last). In f32 out is x already. Rounding is a pass of its own: together with the
-/// exponential it would run on half as many lanes.
-template <class T>
+/// Writes a row of a block, x rounded, with zeros where nothing is visible, outside columns
+/// [first, last). Rounding is a pass of its own: together with the exponential it would run on half
+/// as many lanes.
 [[gnu::always_inline]] inline void write_row(const BlockRange& range, std::int64_t first,
-                                             std::int64_t last, const float* x, T* out) {
-  std::fill_n(out, first, T{});
-  if constexpr (!std::is_same_v<T, float>) {
+                                             std::int64_t last, const float* x, bf16* out) {
+  std::fill_n(out, first, bf16{});
 #pragma omp simd
-    for (std::int64_t j = first; j < last; ++j) out[j] = from_float<T>(x[j]);
-  }
-  std::fill_n(out + last, range.keys - last, T{});
+  for (std::int64_t j = first; j < last; ++j) out[j] = from_float<bf16>(x[j]);
+  std::fill_n(out + last, range.keys - last, bf16{});
 }
 
 /// Rows of one head inside packed activations.

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <type_traits>
 
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/clones.h"
@@ -55,9 +54,8 @@ struct RowState {
   state.rescale[row] = rescale;
 }
 
-template <class T>
-[[gnu::always_inline]] inline void update_block(const BlockRange& range, float scale, float* scores,
-                                                T* probabilities, const RowState& state) {
+MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* scores,
+                                   bf16* probabilities, const RowState& state) {
   for (std::int64_t row = 0; row < range.rows(); ++row) {
     const std::int64_t first = range.first(row % range.queries);
     const std::int64_t last = range.last(row % range.queries);
@@ -65,16 +63,6 @@ template <class T>
     update_row(last - first, scale, row_scores + first, row, state);
     internal::write_row(range, first, last, row_scores, probabilities + row * range.keys);
   }
-}
-
-/// scores and probabilities may be the same memory for T = float.
-MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* scores,
-                                   float* probabilities, const RowState& state) {
-  update_block(range, scale, scores, probabilities, state);
-}
-MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* scores,
-                                   bf16* probabilities, const RowState& state) {
-  update_block(range, scale, scores, probabilities, state);
 }
 
 MOESTRO_CLONES void rescale_rows(std::int64_t rows, std::int64_t width, const float* factor,
@@ -87,100 +75,77 @@ MOESTRO_CLONES void rescale_rows(std::int64_t rows, std::int64_t width, const fl
   }
 }
 
-template <class T>
-[[gnu::always_inline]] inline void normalise(std::int64_t rows, const HeadRows<T>& out,
-                                             std::int64_t query, const float* sums,
-                                             const float* total) {
+MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<bf16>& out, std::int64_t query,
+                              const float* sums, const float* total) {
   for (std::int64_t i = 0; i < rows; ++i) {
     const float inverse = 1.0F / total[i];
     const float* from = sums + i * out.head_dim;
-    T* to = out.row(query + i);
+    bf16* to = out.row(query + i);
 #pragma omp simd
-    for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from_float<T>(from[j] * inverse);
+    for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from_float<bf16>(from[j] * inverse);
   }
-}
-MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<float>& out, std::int64_t query,
-                              const float* sums, const float* total) {
-  normalise(rows, out, query, sums, total);
-}
-MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<bf16>& out, std::int64_t query,
-                              const float* sums, const float* total) {
-  normalise(rows, out, query, sums, total);
 }
 
 /// Work memory of one block of queries.
-template <class T>
 struct Work {
-  T* q;              // [rows, head_dim], stacked
-  T* k;              // [keys, head_dim] of a block, packed: oneDNN multiplies strided rows at less
-  T* v;              //   than half the speed
-  float* scores;     // [rows, keys] of a block, packed
-  T* probabilities;  // the same; in f32 the same memory
-  float* out;        // [rows, head_dim]
-  RowState state;    // [rows] each
+  bf16* q;        // [rows, head_dim], stacked
+  bf16* k;        // [keys, head_dim] of a block, packed: oneDNN multiplies strided rows at less
+  bf16* v;        //   than half the speed
+  float* scores;  // [rows, keys] of a block, packed
+  bf16* probabilities;  // the same
+  float* out;           // [rows, head_dim]
+  RowState state;       // [rows] each
 };
 
-template <class T>
-Work<T> work_of(const BlockSizes& sizes, std::int64_t head_dim) {
+Work work_of(const BlockSizes& sizes, std::int64_t head_dim) {
   const std::int64_t rows = sizes.rows();
-  auto* scores = scratch<float>(Purpose::scores, rows * sizes.keys);
   auto* statistics = scratch<float>(Purpose::row_statistics, 3 * rows);
-  T* probabilities = nullptr;
-  if constexpr (std::is_same_v<T, float>) {
-    probabilities = scores;
-  } else {
-    probabilities = scratch<T>(Purpose::probabilities, rows * sizes.keys);
-  }
-  return {scratch<T>(Purpose::head_queries, rows * head_dim),
-          scratch<T>(Purpose::head_keys, sizes.keys * head_dim),
-          scratch<T>(Purpose::head_values, sizes.keys * head_dim),
-          scores,
-          probabilities,
+  return {scratch<bf16>(Purpose::head_queries, rows * head_dim),
+          scratch<bf16>(Purpose::head_keys, sizes.keys * head_dim),
+          scratch<bf16>(Purpose::head_values, sizes.keys * head_dim),
+          scratch<float>(Purpose::scores, rows * sizes.keys),
+          scratch<bf16>(Purpose::probabilities, rows * sizes.keys),
           scratch<float>(Purpose::head_out, rows * head_dim),
           {statistics, statistics + rows, statistics + 2 * rows}};
 }
 
 /// Where a block of queries is, and what it reads and writes.
-template <class T>
 struct Problem {
   const AttentionShape& shape;
   BlockSizes sizes;
-  const T* qkv;
-  T* out;
+  const bf16* qkv;
+  bf16* out;
   float* log_sum_exp;
 };
 
-template <class T>
-void attend(const Problem<T>& p, const Work<T>& work, std::int64_t batch, std::int64_t kv_head,
+void attend(const Problem& p, const Work& work, std::int64_t batch, std::int64_t kv_head,
             std::int64_t query, std::int64_t end) {
   const AttentionShape& s = p.shape;
   const auto k = internal::packed_head(s, p.qkv, batch, s.heads + kv_head);
   const auto v = internal::packed_head(s, p.qkv, batch, s.heads + s.kv_heads + kv_head);
   const std::int64_t rows = p.sizes.group * (end - query);
-  const auto q = rows_of<const T>(work.q, rows, s.head_dim);
+  const auto q = rows_of<const bf16>(work.q, rows, s.head_dim);
   const auto sums = rows_of(work.out, rows, s.head_dim);
   bool is_first = true;
   internal::for_key_blocks(s, p.sizes, query, end, [&](const BlockRange& range) {
     internal::copy_head_rows(k, range.key, range.keys, work.k);
     internal::copy_head_rows(v, range.key, range.keys, work.v);
-    gemm(q, transposed(rows_of<const T>(work.k, range.keys, s.head_dim)),
+    gemm(q, transposed(rows_of<const bf16>(work.k, range.keys, s.head_dim)),
          rows_of(work.scores, rows, range.keys));
     update_softmax(range, s.scale, work.scores, work.probabilities, work.state);
     if (!is_first) rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
-    gemm(rows_of<const T>(work.probabilities, rows, range.keys),
-         rows_of<const T>(work.v, range.keys, s.head_dim), sums, !is_first);
+    gemm(rows_of<const bf16>(work.probabilities, rows, range.keys),
+         rows_of<const bf16>(work.v, range.keys, s.head_dim), sums, !is_first);
     is_first = false;
   });
 }
 
-template <class T>
-void forward_block(const Problem<T>& p, std::int64_t batch, std::int64_t kv_head,
-                   std::int64_t query) {
+void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head, std::int64_t query) {
   const AttentionShape& s = p.shape;
   const std::int64_t end = std::min(s.seq, query + p.sizes.queries);
   const std::int64_t queries = end - query;
   const std::int64_t group = p.sizes.group;
-  const Work<T> work = work_of<T>(p.sizes, s.head_dim);
+  const Work work = work_of(p.sizes, s.head_dim);
   for (std::int64_t h = 0; h < group; ++h) {
     internal::copy_head_rows(internal::packed_head(s, p.qkv, batch, kv_head * group + h), query,
                              queries, work.q + h * queries * s.head_dim);
@@ -201,10 +166,11 @@ void forward_block(const Problem<T>& p, std::int64_t batch, std::int64_t kv_head
 
 }  // namespace
 
-template <class T>
-void attention_forward(const AttentionShape& shape, const T* qkv, T* out, float* log_sum_exp) {
+template <>
+void attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
+                       float* log_sum_exp) {
   internal::check_attention(shape);
-  const Problem<T> problem{shape, internal::block_sizes(shape), qkv, out, log_sum_exp};
+  const Problem problem{shape, internal::block_sizes(shape), qkv, out, log_sum_exp};
   const std::int64_t blocks = (shape.seq + problem.sizes.queries - 1) / problem.sizes.queries;
   parallel_for(shape.batch * shape.kv_heads * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -214,8 +180,5 @@ void attention_forward(const AttentionShape& shape, const T* qkv, T* out, float*
     }
   });
 }
-
-template void attention_forward(const AttentionShape&, const float*, float*, float*);
-template void attention_forward(const AttentionShape&, const bf16*, bf16*, float*);
 
 }  // namespace moestro::kernels

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <type_traits>
 
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/clones.h"
@@ -19,36 +18,24 @@ using internal::Purpose;
 using internal::scratch;
 
 /// dot[i] = <out[i], d_out[i]>: what every score's gradient of row i has taken off.
-template <class T>
-[[gnu::always_inline]] inline void row_dots(std::int64_t rows, const HeadRows<const T>& out,
-                                            const HeadRows<const T>& d_out, std::int64_t begin,
-                                            float* dot) {
+MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const bf16>& out,
+                         const HeadRows<const bf16>& d_out, std::int64_t begin, float* dot) {
   const std::int64_t width = out.head_dim;
   for (std::int64_t i = 0; i < rows; ++i) {
-    const T* a = out.row(begin + i);
-    const T* b = d_out.row(begin + i);
+    const bf16* a = out.row(begin + i);
+    const bf16* b = d_out.row(begin + i);
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t j = 0; j < width; ++j) sum += to_float(a[j]) * to_float(b[j]);
     dot[i] = sum;
   }
 }
-MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const float>& out,
-                         const HeadRows<const float>& d_out, std::int64_t begin, float* dot) {
-  row_dots(rows, out, d_out, begin, dot);
-}
-MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const bf16>& out,
-                         const HeadRows<const bf16>& d_out, std::int64_t begin, float* dot) {
-  row_dots(rows, out, d_out, begin, dot);
-}
-
-/// Scores of a block, gradients of its probabilities, and what both become (in f32 in place).
-template <class T>
+/// Scores of a block, gradients of its probabilities, and what both become.
 struct ScoreBlock {
   float* scores;           // [rows, keys], packed
   float* d_probabilities;  // the same
-  T* probabilities;        // the same
-  T* d_scores;             // the same
+  bf16* probabilities;     // the same
+  bf16* d_scores;          // the same
   float* log_sum_exp;      // [rows]
   float* dot;              // [rows]
 };
@@ -65,9 +52,8 @@ struct ScoreBlock {
   }
 }
 
-template <class T>
-[[gnu::always_inline]] inline void differentiate(const BlockRange& range, float scale,
-                                                 const ScoreBlock<T>& block) {
+MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
+                                        const ScoreBlock& block) {
   for (std::int64_t row = 0; row < range.rows(); ++row) {
     const std::int64_t first = range.first(row % range.queries);
     const std::int64_t last = range.last(row % range.queries);
@@ -82,102 +68,80 @@ template <class T>
     internal::write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }
 }
-MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
-                                        const ScoreBlock<float>& block) {
-  differentiate(range, scale, block);
-}
-MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
-                                        const ScoreBlock<bf16>& block) {
-  differentiate(range, scale, block);
-}
-
 /// Work memory for one (batch, kv head).
-template <class T>
 struct Work {
-  ScoreBlock<T> block;
-  T* q;        // [rows, head_dim], stacked
-  T* d_out;    // the same
-  float* d_q;  // the same
-  T* k;  // [seq, head_dim], packed: oneDNN multiplies strided rows at less than half the speed
-  T* v;  // the same
+  ScoreBlock block;
+  bf16* q;      // [rows, head_dim], stacked
+  bf16* d_out;  // the same
+  float* d_q;   // the same
+  bf16* k;  // [seq, head_dim], packed: oneDNN multiplies strided rows at less than half the speed
+  bf16* v;  // the same
   float* d_k;  // [seq, head_dim]
   float* d_v;  // [seq, head_dim]
 };
 
-template <class T>
-Work<T> work_of(const AttentionShape& shape, const BlockSizes& sizes) {
+Work work_of(const AttentionShape& shape, const BlockSizes& sizes) {
   const std::int64_t rows = sizes.rows();
   const std::int64_t scores = rows * sizes.keys;
-  ScoreBlock<T> block{};
+  ScoreBlock block{};
   block.scores = scratch<float>(Purpose::scores, scores);
   block.d_probabilities = scratch<float>(Purpose::score_gradients, scores);
-  if constexpr (std::is_same_v<T, float>) {
-    block.probabilities = block.scores;
-    block.d_scores = block.d_probabilities;
-  } else {
-    block.probabilities = scratch<T>(Purpose::probabilities, scores);
-    block.d_scores = scratch<T>(Purpose::score_gradients_rounded, scores);
-  }
+  block.probabilities = scratch<bf16>(Purpose::probabilities, scores);
+  block.d_scores = scratch<bf16>(Purpose::score_gradients_rounded, scores);
   block.log_sum_exp = scratch<float>(Purpose::row_statistics, 2 * rows);
   block.dot = block.log_sum_exp + rows;
   return {block,
-          scratch<T>(Purpose::head_queries, rows * shape.head_dim),
-          scratch<T>(Purpose::head_out_gradients, rows * shape.head_dim),
+          scratch<bf16>(Purpose::head_queries, rows * shape.head_dim),
+          scratch<bf16>(Purpose::head_out_gradients, rows * shape.head_dim),
           scratch<float>(Purpose::head_out, rows * shape.head_dim),
-          scratch<T>(Purpose::head_keys, shape.seq * shape.head_dim),
-          scratch<T>(Purpose::head_values, shape.seq * shape.head_dim),
+          scratch<bf16>(Purpose::head_keys, shape.seq * shape.head_dim),
+          scratch<bf16>(Purpose::head_values, shape.seq * shape.head_dim),
           scratch<float>(Purpose::head_key_gradients, shape.seq * shape.head_dim),
           scratch<float>(Purpose::head_value_gradients, shape.seq * shape.head_dim)};
 }
 
-template <class T>
-void store(const HeadRows<T>& head, std::int64_t begin, std::int64_t rows, const float* values) {
+void store(const HeadRows<bf16>& head, std::int64_t begin, std::int64_t rows, const float* values) {
   for (std::int64_t i = 0; i < rows; ++i) {
     internal::convert(head.head_dim, values + i * head.head_dim, head.row(begin + i));
   }
 }
 
 /// What one (batch, kv head) reads and writes.
-template <class T>
 struct Group {
   const AttentionShape& shape;
   BlockSizes sizes;
   std::int64_t batch;
   std::int64_t kv_head;
-  const T* qkv;
-  const T* out;
+  const bf16* qkv;
+  const bf16* out;
   const float* log_sum_exp;
-  const T* d_out;
-  T* d_qkv;
+  const bf16* d_out;
+  bf16* d_qkv;
 
   [[nodiscard]] std::int64_t head(std::int64_t h) const { return kv_head * sizes.group + h; }
   [[nodiscard]] std::int64_t key_head() const { return shape.heads + kv_head; }
   [[nodiscard]] std::int64_t value_head() const { return shape.heads + shape.kv_heads + kv_head; }
 };
 
-template <class T>
-void backward_key_block(const Group<T>& g, const BlockRange& range, const Work<T>& work,
-                        bool is_first) {
+void backward_key_block(const Group& g, const BlockRange& range, const Work& work, bool is_first) {
   const std::int64_t width = g.shape.head_dim;
   const std::int64_t rows = range.rows();
-  const auto keys = rows_of<const T>(work.k + range.key * width, range.keys, width);
-  const auto values = rows_of<const T>(work.v + range.key * width, range.keys, width);
-  const auto q = rows_of<const T>(work.q, rows, width);
-  const auto d_out = rows_of<const T>(work.d_out, rows, width);
-  const ScoreBlock<T>& block = work.block;
+  const auto keys = rows_of<const bf16>(work.k + range.key * width, range.keys, width);
+  const auto values = rows_of<const bf16>(work.v + range.key * width, range.keys, width);
+  const auto q = rows_of<const bf16>(work.q, rows, width);
+  const auto d_out = rows_of<const bf16>(work.d_out, rows, width);
+  const ScoreBlock& block = work.block;
   gemm(q, transposed(keys), rows_of(block.scores, rows, range.keys));
   gemm(d_out, transposed(values), rows_of(block.d_probabilities, rows, range.keys));
   differentiate_block(range, g.shape.scale, block);
-  const auto p = rows_of<const T>(block.probabilities, rows, range.keys);
-  const auto d_scores = rows_of<const T>(block.d_scores, rows, range.keys);
+  const auto p = rows_of<const bf16>(block.probabilities, rows, range.keys);
+  const auto d_scores = rows_of<const bf16>(block.d_scores, rows, range.keys);
   gemm(transposed(p), d_out, rows_of(work.d_v + range.key * width, range.keys, width), true);
   gemm(transposed(d_scores), q, rows_of(work.d_k + range.key * width, range.keys, width), true);
   gemm(d_scores, keys, rows_of(work.d_q, rows, width), !is_first);
 }
 
-template <class T>
-void stack_queries(const Group<T>& g, std::int64_t query, std::int64_t queries,
-                   const Work<T>& work) {
+void stack_queries(const Group& g, std::int64_t query, std::int64_t queries, const Work& work) {
   for (std::int64_t h = 0; h < g.sizes.group; ++h) {
     const std::int64_t at = h * queries;
     const auto d_out = internal::out_head(g.shape, g.d_out, g.batch, g.head(h));
@@ -191,8 +155,7 @@ void stack_queries(const Group<T>& g, std::int64_t query, std::int64_t queries,
   }
 }
 
-template <class T>
-void backward_query_block(const Group<T>& g, std::int64_t query, const Work<T>& work) {
+void backward_query_block(const Group& g, std::int64_t query, const Work& work) {
   const std::int64_t end = std::min(g.shape.seq, query + g.sizes.queries);
   const std::int64_t queries = end - query;
   stack_queries(g, query, queries, work);
@@ -208,10 +171,9 @@ void backward_query_block(const Group<T>& g, std::int64_t query, const Work<T>& 
 }
 
 /// All query heads of one key-value head: only this call writes its d_k and d_v.
-template <class T>
-void backward_group(const Group<T>& g) {
+void backward_group(const Group& g) {
   const AttentionShape& s = g.shape;
-  const Work<T> work = work_of<T>(s, g.sizes);
+  const Work work = work_of(s, g.sizes);
   internal::copy_head_rows(internal::packed_head(s, g.qkv, g.batch, g.key_head()), 0, s.seq,
                            work.k);
   internal::copy_head_rows(internal::packed_head(s, g.qkv, g.batch, g.value_head()), 0, s.seq,
@@ -227,22 +189,17 @@ void backward_group(const Group<T>& g) {
 
 }  // namespace
 
-template <class T>
-void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
-                        const float* log_sum_exp, const T* d_out, T* d_qkv) {
+template <>
+void attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16* out,
+                        const float* log_sum_exp, const bf16* d_out, bf16* d_qkv) {
   internal::check_attention(shape);
   const BlockSizes sizes = internal::block_sizes(shape);
   parallel_for(shape.batch * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
-      backward_group(Group<T>{shape, sizes, i / shape.kv_heads, i % shape.kv_heads, qkv, out,
-                              log_sum_exp, d_out, d_qkv});
+      backward_group(Group{shape, sizes, i / shape.kv_heads, i % shape.kv_heads, qkv, out,
+                           log_sum_exp, d_out, d_qkv});
     }
   });
 }
-
-template void attention_backward(const AttentionShape&, const float*, const float*, const float*,
-                                 const float*, float*);
-template void attention_backward(const AttentionShape&, const bf16*, const bf16*, const float*,
-                                 const bf16*, bf16*);
 
 }  // namespace moestro::kernels

@@ -1,0 +1,252 @@
+#pragma once
+// The steps of attention_panel.h on vectors of L floats: the compiler's vector extension, since
+// accumulators must stay in registers. Compiled once per instruction set (attention_panel.cpp):
+// everything is inlined there. Vectors are passed by reference: by value, their calling convention
+// would depend on the instruction set.
+
+#include <bit>
+#include <cstdint>
+#include <utility>
+
+#include "moestro/kernels/internal/attention_panel.h"
+#include "moestro/kernels/vector_math.h"
+
+namespace moestro::kernels::internal {
+
+inline constexpr int kTileRows = 6;
+
+template <int L>
+struct Vector {
+  using Floats [[gnu::vector_size(L * 4)]] = float;
+  using Ints [[gnu::vector_size(L * 4)]] = std::int32_t;
+  using Bits [[gnu::vector_size(L * 4)]] = std::uint32_t;
+  using InMemory [[gnu::vector_size(L * 4), gnu::aligned(4), gnu::may_alias]] = float;
+};
+
+template <int L>
+[[gnu::always_inline]] inline void load(const float* from, typename Vector<L>::Floats& v) {
+  v = *reinterpret_cast<const typename Vector<L>::InMemory*>(from);
+}
+template <int L>
+[[gnu::always_inline]] inline void store(const typename Vector<L>::Floats& v, float* to) {
+  *reinterpret_cast<typename Vector<L>::InMemory*>(to) = v;
+}
+
+/// A tile of R rows and V vectors of c; a and b begin at its first product. What was in c is added
+/// last: sums of many short sums round less than one long sum.
+template <int L, int V, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_tile(const Product& p, std::int64_t depth,
+                                                 const float* a, const float* b, float* c) {
+  using Floats = typename Vector<L>::Floats;
+  Floats sum[R][V];
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) sum[r][v] = Floats{};
+  }
+  for (std::int64_t d = 0; d < depth; ++d, a += p.a.step, b += p.b.stride) {
+    Floats right[V];
+    for (int v = 0; v < V; ++v) load<L>(b + v * L, right[v]);
+    for (int r = 0; r < R; ++r) {
+      const float left = a[r * p.a.row];
+      for (int v = 0; v < V; ++v) sum[r][v] += left * right[v];
+    }
+  }
+  for (int r = 0; r < R; ++r) {
+    for (int v = 0; v < V; ++v) {
+      float* at = c + r * p.c.stride + v * L;
+      if constexpr (kAdd) {
+        Floats before;
+        load<L>(at, before);
+        sum[r][v] += before;
+      }
+      store<L>(sum[r][v], at);
+    }
+  }
+}
+
+/// All columns [first, last) of a tile of R rows.
+template <int L, int V, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_columns(const Product& p, std::int64_t row,
+                                                    const Span& cols, const Span& depth) {
+  const float* a = p.a.data + row * p.a.row + depth.first * p.a.step;
+  const float* b = p.b.data + depth.first * p.b.stride;
+  float* c = p.c.data + row * p.c.stride;
+  const std::int64_t count = depth.last - depth.first;
+  std::int64_t col = cols.first;
+  for (; col + V * L <= cols.last; col += V * L) {
+    multiply_tile<L, V, R, kAdd>(p, count, a, b + col, c + col);
+  }
+  if constexpr (V > 1) {
+    if (col < cols.last) multiply_columns<L, V - 1, R, kAdd>(p, row, {col, cols.last}, depth);
+  }
+}
+
+/// Rows [row, row + R) of the whole product, in columns [first, last).
+template <int L, int V, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_rows(const Product& p, std::int64_t row, Span cols) {
+  Span depth{0, p.depth};
+  if constexpr (kAdd) {
+    depth = p.band.any(row, R, p.depth);
+  } else {
+    const Span seen = p.band.any(row, R, p.cols);
+    cols = {std::max(cols.first, seen.first / kLanes * kLanes),
+            std::min(cols.last, round_up(seen.last))};
+  }
+  if (depth.first < depth.last) multiply_columns<L, V, R, kAdd>(p, row, cols, depth);
+}
+
+template <int L, int V, bool kAdd>
+[[gnu::always_inline]] inline void multiply_all(const Product& p) {
+  for (std::int64_t col = 0; col < p.cols; col += kPanel) {
+    const Span cols{col, std::min(col + kPanel, p.cols)};
+    std::int64_t row = 0;
+    for (; row + kTileRows <= p.rows; row += kTileRows) {
+      multiply_rows<L, V, kTileRows, kAdd>(p, row, cols);
+    }
+    switch (p.rows - row) {
+      case 5:
+        multiply_rows<L, V, 5, kAdd>(p, row, cols);
+        break;
+      case 4:
+        multiply_rows<L, V, 4, kAdd>(p, row, cols);
+        break;
+      case 3:
+        multiply_rows<L, V, 3, kAdd>(p, row, cols);
+        break;
+      case 2:
+        multiply_rows<L, V, 2, kAdd>(p, row, cols);
+        break;
+      case 1:
+        multiply_rows<L, V, 1, kAdd>(p, row, cols);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+/// Keys of a chunk seen by lanes [lane, lane + L) of a panel: by some, and by all.
+struct SeenKeys {
+  Span any, all;
+
+  SeenKeys(const Panel& panel, std::int64_t lane, std::int64_t lanes)
+      : any(panel.keys_of_query().any(lane, lanes, panel.keys)),
+        all(panel.keys_of_query().all(lane, lanes, any)) {}
+};
+
+/// seen = for lanes [lane, lane + L): all bits set where its query sees the chunk's key.
+template <int L>
+[[gnu::always_inline]] inline void find_seen(const Panel& panel, std::int64_t lane,
+                                             std::int64_t key, typename Vector<L>::Ints& seen) {
+  const Band band = panel.keys_of_query();
+  for (int i = 0; i < L; ++i) {
+    const std::int64_t column = key - lane - i;
+    seen[i] = band.low <= column && column < band.high ? -1 : 0;
+  }
+}
+
+/// Sets what is not seen to `value`, in the columns of one vector.
+template <int L>
+[[gnu::always_inline]] inline void mask(const Panel& panel, std::int64_t lane, const Span& keys,
+                                        float value, float* cells) {
+  for (std::int64_t key = keys.first; key < keys.last; ++key) {
+    typename Vector<L>::Ints seen;
+    typename Vector<L>::Floats x;
+    find_seen<L>(panel, lane, key, seen);
+    load<L>(cells + key * kPanel, x);
+    x = seen ? x : typename Vector<L>::Floats{} + value;
+    store<L>(x, cells + key * kPanel);
+  }
+}
+
+template <int L>
+[[gnu::always_inline]] inline void clear(const Span& keys, float* cells) {
+  const typename Vector<L>::Floats zero{};
+  for (std::int64_t key = keys.first; key < keys.last; ++key) store<L>(zero, cells + key * kPanel);
+}
+
+template <int L>
+[[gnu::always_inline]] inline void softmax_lanes(const SeenKeys& seen, float* scores, float* peak,
+                                                 float* sum, float* rescale) {
+  using Floats = typename Vector<L>::Floats;
+  using Bits = typename Vector<L>::Bits;
+  Floats before;
+  Floats top[2];
+  Floats total;
+  Floats score;
+  load<L>(peak, before);
+  load<L>(sum, total);
+  top[0] = top[1] = before;
+  std::int64_t key = seen.any.first;
+  for (; key + 2 <= seen.any.last; key += 2) {
+    for (int i = 0; i < 2; ++i) {
+      load<L>(scores + (key + i) * kPanel, score);
+      top[i] = score > top[i] ? score : top[i];
+    }
+  }
+  if (key < seen.any.last) {
+    load<L>(scores + key * kPanel, score);
+    top[0] = score > top[0] ? score : top[0];
+  }
+  top[0] = top[1] > top[0] ? top[1] : top[0];
+  Floats factor = before - top[0];
+  exponentiate<Floats, Bits>(factor);
+  total *= factor;
+  for (key = seen.any.first; key < seen.any.last; ++key) {
+    load<L>(scores + key * kPanel, score);
+    score -= top[0];
+    exponentiate<Floats, Bits>(score);
+    total += score;
+    store<L>(score, scores + key * kPanel);
+  }
+  store<L>(top[0], peak);
+  store<L>(total, sum);
+  store<L>(factor, rescale);
+}
+
+template <int L>
+[[gnu::always_inline]] inline void softmax_panel(const Panel& panel, float* scores,
+                                                 SoftmaxState& state) {
+  for (std::int64_t lane = 0; lane < round_up(panel.queries); lane += L) {
+    const SeenKeys seen(panel, lane, L);
+    float* cells = scores + lane;
+    clear<L>({0, seen.any.first}, cells);
+    clear<L>({seen.any.last, panel.keys}, cells);
+    mask<L>(panel, lane, {seen.any.first, seen.all.first}, -__builtin_inff(), cells);
+    mask<L>(panel, lane, {seen.all.last, seen.any.last}, -__builtin_inff(), cells);
+    softmax_lanes<L>(seen, cells, state.peak + lane, state.sum + lane, state.rescale + lane);
+  }
+}
+
+template <int L>
+[[gnu::always_inline]] inline void differentiate_panel(const Panel& panel, float scale,
+                                                       const float* log_sum_exp, const float* dot,
+                                                       float* scores, float* gradients) {
+  using Floats = typename Vector<L>::Floats;
+  using Bits = typename Vector<L>::Bits;
+  for (std::int64_t lane = 0; lane < round_up(panel.queries); lane += L) {
+    const SeenKeys seen(panel, lane, L);
+    Floats lse;
+    Floats off;
+    load<L>(log_sum_exp + lane, lse);
+    load<L>(dot + lane, off);
+    for (std::int64_t key = seen.any.first; key < seen.any.last; ++key) {
+      Floats p;
+      Floats d;
+      load<L>(scores + key * kPanel + lane, p);
+      load<L>(gradients + key * kPanel + lane, d);
+      p -= lse;
+      exponentiate<Floats, Bits>(p);
+      d = p * (d - off) * scale;
+      store<L>(p, scores + key * kPanel + lane);
+      store<L>(d, gradients + key * kPanel + lane);
+    }
+    for (float* cells : {scores + lane, gradients + lane}) {
+      clear<L>({0, seen.any.first}, cells);
+      clear<L>({seen.any.last, panel.keys}, cells);
+      mask<L>(panel, lane, {seen.any.first, seen.all.first}, 0.0F, cells);
+      mask<L>(panel, lane, {seen.all.last, seen.any.last}, 0.0F, cells);
+    }
+  }
+}
+
+}  // namespace moestro::kernels::internal
