@@ -30,6 +30,7 @@ MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const bf16>& out,
     dot[i] = sum;
   }
 }
+
 /// Scores of a block, gradients of its probabilities, and what both become.
 struct ScoreBlock {
   float* scores;           // [rows, keys], packed
@@ -68,6 +69,7 @@ MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
     internal::write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }
 }
+
 /// Work memory for one (batch, kv head).
 struct Work {
   ScoreBlock block;

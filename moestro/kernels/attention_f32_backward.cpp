@@ -125,7 +125,7 @@ void begin_panel(const Group& g, const PanelQueries& at, std::int64_t width, Pan
   dots(at.queries, out_head(s, g.out, g.batch, at.head), d_out, at.query, panel.dot);
   std::copy_n(g.log_sum_exp + (g.batch * s.heads + at.head) * s.seq + at.query, at.queries,
               panel.log_sum_exp);
-  std::fill_n(panel.d_q, kPanel * width, 0.0F);
+  std::fill_n(panel.d_q, at.queries * width, 0.0F);
 }
 
 void backward_chunk(const AttentionShape& s, const Panel& at, const Work& w,

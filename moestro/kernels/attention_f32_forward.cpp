@@ -108,7 +108,7 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head,
                     rows_from(packed_head(s, p.qkv, batch, head), query), w.q + i * q_size);
     std::fill_n(states[i].peak, kPanel, std::numeric_limits<float>::lowest());
     std::fill_n(states[i].sum, kPanel, 0.0F);
-    std::fill_n(w.sums + i * sums_size, sums_size, 0.0F);
+    std::fill_n(w.sums + i * sums_size, queries * w.width, 0.0F);
   }
   const auto k = packed_head(s, p.qkv, batch, s.heads + kv_head);
   const auto v = packed_head(s, p.qkv, batch, s.heads + s.kv_heads + kv_head);

@@ -89,7 +89,7 @@ std::int64_t num_blocks(const AttentionShape& s) {
 }
 
 PanelBlock::PanelBlock(const AttentionShape& s, std::int64_t kv_head, std::int64_t block)
-    : window(s.window > 0 ? s.window : s.seq) {
+    : window(s.window > 0 ? std::min(s.window, s.seq) : s.seq) {
   const std::int64_t group = s.heads / s.kv_heads;
   for (std::int64_t i = block * kBlockPanels; count < kBlockPanels; ++i) {
     const std::int64_t query = i / group * kPanel;
@@ -113,20 +113,19 @@ namespace {
 [[gnu::always_inline]] inline void transpose_4x4(float factor, const Rows<const float>& from,
                                                  float* to) {
   using Four = Vector<4>::Floats;
-  using Order = Vector<4>::Ints;
   Four row[4];
   for (int i = 0; i < 4; ++i) {
     load<4>(from.data + i * from.stride, row[i]);
     row[i] *= factor;
   }
-  const Four low01 = __builtin_shuffle(row[0], row[1], Order{0, 4, 1, 5});
-  const Four high01 = __builtin_shuffle(row[0], row[1], Order{2, 6, 3, 7});
-  const Four low23 = __builtin_shuffle(row[2], row[3], Order{0, 4, 1, 5});
-  const Four high23 = __builtin_shuffle(row[2], row[3], Order{2, 6, 3, 7});
-  store<4>(__builtin_shuffle(low01, low23, Order{0, 1, 4, 5}), to);
-  store<4>(__builtin_shuffle(low01, low23, Order{2, 3, 6, 7}), to + kPanel);
-  store<4>(__builtin_shuffle(high01, high23, Order{0, 1, 4, 5}), to + 2 * kPanel);
-  store<4>(__builtin_shuffle(high01, high23, Order{2, 3, 6, 7}), to + 3 * kPanel);
+  const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
+  const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
+  const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
+  const Four high23 = __builtin_shufflevector(row[2], row[3], 2, 6, 3, 7);
+  store<4>(__builtin_shufflevector(low01, low23, 0, 1, 4, 5), to);
+  store<4>(__builtin_shufflevector(low01, low23, 2, 3, 6, 7), to + kPanel);
+  store<4>(__builtin_shufflevector(high01, high23, 0, 1, 4, 5), to + 2 * kPanel);
+  store<4>(__builtin_shufflevector(high01, high23, 2, 3, 6, 7), to + 3 * kPanel);
 }
 
 }  // namespace

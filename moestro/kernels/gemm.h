@@ -1,8 +1,8 @@
 #pragma once
 // Matrix products on oneDNN: f32, and bf16 with f32 accumulation. Primitives are cached per thread
-// and shape; row counts that change every step (tokens of an expert) are cut into tiles of few
-// heights, so that the cache stays small and the bits of a row do not depend on how many rows share
-// the call. Inputs are pointers to const:
+// and shape; row counts that change every step (tokens of an expert) are cut into tiles of a few
+// dozen heights, so that the cache stays small and the bits of a row do not depend on how many rows
+// share the call. Inputs are pointers to const:
 //
 //   gemm(rows_of(x, tokens, in), transposed(rows_of(w, out, in)), rows_of(y, tokens, out));
 
@@ -14,8 +14,8 @@ namespace moestro::kernels {
 
 /// A view of a row-major matrix; `is_transposed` swaps the meaning of rows and columns:
 /// element (i, j) is data[i * stride + j], or data[j * stride + i] when transposed. Where there is
-/// an index, stored row r is row index[r] of data: tokens in the order of their experts. Only
-/// gemm_weight_gradient() takes such views.
+/// an index, stored row r is row index[r] of data, which must have it: tokens in the order of their
+/// experts. Only gemm_weight_gradient() takes such views.
 template <class T>
 struct Matrix {
   T* data = nullptr;
@@ -66,8 +66,8 @@ template <class AB, class C>
 void gemm_rows(Matrix<const AB> a, Matrix<const AB> b, Matrix<C> c, bool accumulate = false);
 
 /// c (+)= a^T b where a [T, M] and b [T, N] hold one row per token: the weight-gradient product.
-/// The token sum is cut into fixed tiles, added in order, so bits depend on T alone. Rows of a and
-/// b may go through an index.
+/// The token sum is cut into tiles that T decides, added in order, so bits depend on T alone. Rows
+/// of a and b may go through an index.
 /// Shapes: c [M, N] f32. Cost: work memory of 8 MiB for b, or for 512 columns of 8192 tokens if
 /// that is more (16 MiB in f32), and of a few MiB per thread.
 template <class AB>

@@ -1,7 +1,6 @@
 #pragma once
 // Elementary functions without branches or calls, so that the loops around them vectorise.
 
-#include <bit>
 #include <cstdint>
 
 namespace moestro::kernels {

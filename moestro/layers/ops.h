@@ -89,7 +89,7 @@ struct Routing {
 /// residual + multiplier * sum_j weight_tj * expert_{index_tj}(h_t), experts being SwiGLU MLPs.
 /// Shapes: h [T, hidden] dtype, gate_up [experts, 2 * width, hidden] (gate first),
 /// down [experts, hidden, width], residual and result [T, hidden] f32. Saves only h and the
-/// gate_up outputs; gathered rows and activations are recomputed.
+/// gate_up outputs: activations are recomputed.
 [[nodiscard]] at::Tensor experts(const Context& context, const at::Tensor& h,
                                  const Routing& routing, Parameter& gate_up, Parameter& down,
                                  const at::Tensor& residual, double multiplier);

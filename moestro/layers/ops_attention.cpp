@@ -138,8 +138,9 @@ Prepared prepare(const kernels::AttentionShape& shape, const AttentionSpec& spec
                           for (std::int64_t first = begin; first < end; first += kRowsAtOnce) {
                             const RowBlock block{first, std::min(kRowsAtOnce, end - first)};
                             normalise_rows(shape, spec, block, rows, prepared);
-                            if (!spec.clip_qkv)
+                            if (!spec.clip_qkv) {
                               rotate_rows<T>(shape, spec, block, prepared.qkv, false);
+                            }
                           }
                         });
   if (spec.clip_qkv) {

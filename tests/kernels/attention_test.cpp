@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
 #include <thread>
 #include <vector>
@@ -260,14 +261,33 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 
 TEST(Attention, WindowOfTheWholeSequenceIsNoWindow) {
   const AttentionShape open = shape_of(1, 200, 2, 1, 16, 0);
-  AttentionShape windowed = open;
-  windowed.window = 200;
   const auto qkv = normal<float>(open.seq * open.row(), 1);
   const auto d_out = normal<float>(open.seq * open.heads * open.head_dim, 2);
   const Results<float> a = run(open, qkv, d_out);
-  const Results<float> b = run(windowed, qkv, d_out);
-  EXPECT_TRUE(same_bits(a.out, b.out));
-  EXPECT_TRUE(same_bits(a.d_qkv, b.d_qkv));
+  for (const std::int64_t window : {std::int64_t{200}, std::numeric_limits<std::int64_t>::max()}) {
+    AttentionShape windowed = open;
+    windowed.window = window;
+    const Results<float> b = run(windowed, qkv, d_out);
+    EXPECT_TRUE(same_bits(a.out, b.out)) << window;
+    EXPECT_TRUE(same_bits(a.d_qkv, b.d_qkv)) << window;
+  }
+}
+
+/// A key that is no number reaches every query that sees it, and none that does not.
+TEST(Attention, NanKeysAreNotHidden) {
+  const AttentionShape s = shape_of(1, 150, 2, 1, 20, 40);
+  auto qkv = normal<float>(s.seq * s.row(), 1);
+  const auto d_out = normal<float>(s.seq * s.heads * s.head_dim, 2);
+  constexpr std::int64_t kKey = 70;
+  qkv[static_cast<std::size_t>(kKey * s.row() + s.heads * s.head_dim + 3)] = std::nanf("");
+  const Results<float> r = run(s, qkv, d_out);
+  for (std::int64_t q = 0; q < s.seq; ++q) {
+    const bool sees = kKey <= q && q < kKey + s.window;
+    for (std::int64_t i = 0; i < s.heads * s.head_dim; ++i) {
+      EXPECT_EQ(std::isnan(r.out[static_cast<std::size_t>(q * s.heads * s.head_dim + i)]), sees);
+      EXPECT_TRUE(!sees || std::isnan(r.d_qkv[static_cast<std::size_t>(q * s.row() + i)]));
+    }
+  }
 }
 
 TEST(Attention, RejectsHeadsThatDoNotShareEvenly) {

@@ -52,7 +52,7 @@ struct Panel {
   std::int64_t queries = 0;
   std::int64_t key = 0;
   std::int64_t keys = 0;
-  std::int64_t window = 0;  // as in AttentionShape, but the longest there is where that is 0
+  std::int64_t window = 0;  // as in AttentionShape, but seq where that is 0 or longer
 
   /// Queries that see a key: rows are keys.
   [[nodiscard]] Band queries_of_key() const { return {key - query, key - query + window}; }

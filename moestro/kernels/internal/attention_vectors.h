@@ -4,9 +4,7 @@
 // everything is inlined there. Vectors are passed by reference: by value, their calling convention
 // would depend on the instruction set.
 
-#include <bit>
 #include <cstdint>
-#include <utility>
 
 #include "moestro/kernels/internal/attention_panel.h"
 #include "moestro/kernels/vector_math.h"
