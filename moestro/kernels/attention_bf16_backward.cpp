@@ -17,20 +17,6 @@ using internal::HeadRows;
 using internal::Purpose;
 using internal::scratch;
 
-/// dot[i] = <out[i], d_out[i]>: what every score's gradient of row i has taken off.
-MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const bf16>& out,
-                         const HeadRows<const bf16>& d_out, std::int64_t begin, float* dot) {
-  const std::int64_t width = out.head_dim;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const bf16* a = out.row(begin + i);
-    const bf16* b = d_out.row(begin + i);
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < width; ++j) sum += to_float(a[j]) * to_float(b[j]);
-    dot[i] = sum;
-  }
-}
-
 /// Scores of a block, gradients of its probabilities, and what both become.
 struct ScoreBlock {
   float* scores;           // [rows, keys], packed
@@ -150,8 +136,8 @@ void stack_queries(const Group& g, std::int64_t query, std::int64_t queries, con
     internal::copy_head_rows(internal::packed_head(g.shape, g.qkv, g.batch, g.head(h)), query,
                              queries, work.q + at * g.shape.head_dim);
     internal::copy_head_rows(d_out, query, queries, work.d_out + at * g.shape.head_dim);
-    dots(queries, internal::out_head(g.shape, g.out, g.batch, g.head(h)), d_out, query,
-         work.block.dot + at);
+    internal::dots(queries, internal::out_head(g.shape, g.out, g.batch, g.head(h)), d_out, query,
+                   work.block.dot + at);
     std::copy_n(g.log_sum_exp + (g.batch * g.shape.heads + g.head(h)) * g.shape.seq + query,
                 queries, work.block.log_sum_exp + at);
   }

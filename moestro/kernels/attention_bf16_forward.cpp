@@ -14,7 +14,6 @@ namespace {
 
 using internal::BlockRange;
 using internal::BlockSizes;
-using internal::HeadRows;
 using internal::Purpose;
 using internal::scratch;
 
@@ -65,27 +64,6 @@ MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* 
   }
 }
 
-MOESTRO_CLONES void rescale_rows(std::int64_t rows, std::int64_t width, const float* factor,
-                                 float* sums) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float f = factor[i];
-    if (f == 1.0F) continue;
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) sums[i * width + j] *= f;
-  }
-}
-
-MOESTRO_CLONES void write_out(std::int64_t rows, const HeadRows<bf16>& out, std::int64_t query,
-                              const float* sums, const float* total) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float inverse = 1.0F / total[i];
-    const float* from = sums + i * out.head_dim;
-    bf16* to = out.row(query + i);
-#pragma omp simd
-    for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from_float<bf16>(from[j] * inverse);
-  }
-}
-
 /// Work memory of one block of queries.
 struct Work {
   bf16* q;        // [rows, head_dim], stacked
@@ -133,7 +111,7 @@ void attend(const Problem& p, const Work& work, std::int64_t batch, std::int64_t
     gemm(q, transposed(rows_of<const bf16>(work.k, range.keys, s.head_dim)),
          rows_of(work.scores, rows, range.keys));
     update_softmax(range, s.scale, work.scores, work.probabilities, work.state);
-    if (!is_first) rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
+    if (!is_first) internal::rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
     gemm(rows_of<const bf16>(work.probabilities, rows, range.keys),
          rows_of<const bf16>(work.v, range.keys, s.head_dim), sums, !is_first);
     is_first = false;
@@ -157,8 +135,8 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head, s
     const std::int64_t head = kv_head * group + h;
     const float* peak = work.state.peak + h * queries;
     const float* sum = work.state.sum + h * queries;
-    write_out(queries, internal::out_head(s, p.out, batch, head), query,
-              work.out + h * queries * s.head_dim, sum);
+    internal::write_out(internal::out_head(s, p.out, batch, head), query, queries, s.head_dim,
+                        work.out + h * queries * s.head_dim, sum);
     float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
     for (std::int64_t i = 0; i < queries; ++i) lse[i] = peak[i] + std::log(sum[i]);
   }

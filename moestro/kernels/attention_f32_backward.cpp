@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "moestro/kernels/attention.h"
-#include "moestro/kernels/clones.h"
 #include "moestro/kernels/internal/attention_block.h"
 #include "moestro/kernels/internal/attention_panel.h"
 #include "moestro/kernels/internal/scratch.h"
@@ -30,19 +29,6 @@ using internal::round_up;
 using internal::Rows;
 using internal::scratch;
 using internal::transpose_panel;
-
-/// dot[i] = <out[i], d_out[i]>: what every score's gradient of row i has taken off.
-MOESTRO_CLONES void dots(std::int64_t rows, const HeadRows<const float>& out,
-                         const HeadRows<const float>& d_out, std::int64_t begin, float* dot) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float* a = out.row(begin + i);
-    const float* b = d_out.row(begin + i);
-    float sum = 0.0F;
-#pragma omp simd reduction(+ : sum)
-    for (std::int64_t j = 0; j < out.head_dim; ++j) sum += a[j] * b[j];
-    dot[i] = sum;
-  }
-}
 
 /// What one (batch, kv head) reads and writes.
 struct Group {
@@ -122,7 +108,7 @@ void begin_panel(const Group& g, const PanelQueries& at, std::int64_t width, Pan
   transpose_panel(at.queries, s.head_dim, 1.0F, {panel.d_out_rows, width}, panel.d_out);
   std::fill_n(panel.dot, kPanel, 0.0F);
   std::fill_n(panel.log_sum_exp, kPanel, 0.0F);
-  dots(at.queries, out_head(s, g.out, g.batch, at.head), d_out, at.query, panel.dot);
+  internal::dots(at.queries, out_head(s, g.out, g.batch, at.head), d_out, at.query, panel.dot);
   std::copy_n(g.log_sum_exp + (g.batch * s.heads + at.head) * s.seq + at.query, at.queries,
               panel.log_sum_exp);
   std::fill_n(panel.d_q, at.queries * width, 0.0F);

@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "moestro/kernels/attention.h"
-#include "moestro/kernels/clones.h"
 #include "moestro/kernels/internal/attention_block.h"
 #include "moestro/kernels/internal/attention_panel.h"
 #include "moestro/kernels/internal/scratch.h"
@@ -14,7 +13,6 @@ namespace moestro::kernels {
 namespace {
 
 using internal::check_attention;
-using internal::HeadRows;
 using internal::kBlockPanels;
 using internal::kChunk;
 using internal::kPanel;
@@ -32,27 +30,6 @@ using internal::rows_from;
 using internal::scratch;
 using internal::SoftmaxState;
 using internal::transpose_panel;
-
-MOESTRO_CLONES void rescale_rows(std::int64_t rows, std::int64_t width, const float* factor,
-                                 float* sums) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float f = factor[i];
-    if (f == 1.0F) continue;
-#pragma omp simd
-    for (std::int64_t j = 0; j < width; ++j) sums[i * width + j] *= f;
-  }
-}
-
-MOESTRO_CLONES void write_out(const HeadRows<float>& out, std::int64_t query, std::int64_t rows,
-                              std::int64_t width, const float* sums, const float* total) {
-  for (std::int64_t i = 0; i < rows; ++i) {
-    const float inverse = 1.0F / total[i];
-    const float* from = sums + i * width;
-    float* to = out.row(query + i);
-#pragma omp simd
-    for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from[j] * inverse;
-  }
-}
 
 /// What a block reads and writes.
 struct Problem {
@@ -88,7 +65,7 @@ void attend(const Panel& panel, std::int64_t head_dim, const Work& w, const Rows
   kernels.multiply({panel.keys, round_up(panel.queries), head_dim,
                     internal::by_rows({w.k, w.width}), q, scores, panel.queries_of_key()});
   kernels.softmax(panel, w.scores, state);
-  rescale_rows(panel.queries, w.width, state.rescale, sums.data);
+  internal::rescale_rows(panel.queries, w.width, state.rescale, sums.data);
   const Rows<const float> v{w.v, w.width};
   kernels.add_product(
       {panel.queries, w.width, panel.keys, by_columns(scores), v, sums, panel.keys_of_query()});
@@ -124,8 +101,8 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head,
   for (std::int64_t i = 0; i < block.count; ++i) {
     const auto& [head, query, queries] = block.panels[i];
     const SoftmaxState& state = states[i];
-    write_out(out_head(s, p.out, batch, head), query, queries, w.width, w.sums + i * sums_size,
-              state.sum);
+    internal::write_out(out_head(s, p.out, batch, head), query, queries, w.width,
+                        w.sums + i * sums_size, state.sum);
     float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
     for (std::int64_t j = 0; j < queries; ++j) lse[j] = state.peak[j] + std::log(state.sum[j]);
   }

@@ -1,8 +1,9 @@
 #pragma once
-// What both directions of bf16 attention share: how a sequence is cut into blocks of scores, and
-// which scores of a block are visible. All query heads that read one key-value head are stacked:
-// row h * queries + i of a block is query i of the group's head h, so that keys and values are
-// packed once for the whole group, and their gradients are summed inside one product.
+// What attention in f32 and bf16 shares: heads inside packed rows, and steps on rows of sums. Of
+// bf16 alone: how a sequence is cut into blocks of scores, and which scores of a block are visible.
+// All query heads that read one key-value head are stacked there: row h * queries + i of a block is
+// query i of the group's head h, so that keys and values are packed once for the whole group, and
+// their gradients are summed inside one product.
 
 #include <algorithm>
 #include <cstdint>
@@ -106,6 +107,24 @@ void copy_head_rows(const HeadRows<const T>& head, std::int64_t begin, std::int6
     std::memcpy(static_cast<void*>(to + i * head.head_dim), head.row(begin + i), bytes);
   }
 }
+
+/// sums[i] *= factor[i], row by row: what an online softmax makes of earlier sums.
+/// Shapes: sums [rows, width], factor [rows].
+void rescale_rows(std::int64_t rows, std::int64_t width, const float* factor, float* sums);
+
+/// Rows [query, query + rows) of a head = sums[i] / total[i]. Shapes: sums [rows, width] with
+/// width >= head_dim, total [rows].
+void write_out(const HeadRows<float>& out, std::int64_t query, std::int64_t rows,
+               std::int64_t width, const float* sums, const float* total);
+void write_out(const HeadRows<bf16>& out, std::int64_t query, std::int64_t rows, std::int64_t width,
+               const float* sums, const float* total);
+
+/// dot[i] = <out[i], d_out[i]> of rows [begin, begin + rows): what every score's gradient of row i
+/// has taken off.
+void dots(std::int64_t rows, const HeadRows<const float>& out, const HeadRows<const float>& d_out,
+          std::int64_t begin, float* dot);
+void dots(std::int64_t rows, const HeadRows<const bf16>& out, const HeadRows<const bf16>& d_out,
+          std::int64_t begin, float* dot);
 
 /// Errors: internal, if the shape makes no sense.
 void check_attention(const AttentionShape& shape);
