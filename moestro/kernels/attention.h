@@ -16,14 +16,15 @@ struct AttentionShape {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;
   std::int64_t head_dim = 0;
-  float scale = 0.0F;       // multiplies q . k
+  float scale = 0.0F;       // multiplies q . k; positive
   std::int64_t window = 0;  // key j is visible to query i iff 0 <= i - j < window; 0: all j <= i
 
   [[nodiscard]] std::int64_t row() const { return (heads + 2 * kv_heads) * head_dim; }
 };
 
 /// Shapes: qkv [batch * seq, row()], out [batch * seq, heads * head_dim],
-/// log_sum_exp [batch, heads, seq]. Blocks outside the window are skipped.
+/// log_sum_exp [batch, heads, seq]. Blocks outside the window are skipped. Errors: internal, if the
+/// shape makes no sense.
 template <class T>
 void attention_forward(const AttentionShape& shape, const T* qkv, T* out, float* log_sum_exp);
 
@@ -34,7 +35,8 @@ template <class T>
 void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* d_out, T* d_qkv);
 
-// f32 has products of its own, bf16 takes those of gemm.h.
+// Both have products of their own that leave out what is not seen; bf16 takes those of gemm.h
+// where these run on AMX tiles.
 template <>
 void attention_forward(const AttentionShape&, const float*, float*, float*);
 template <>

@@ -1,6 +1,5 @@
 #include "moestro/kernels/internal/attention_block.h"
 
-#include "moestro/core/error.h"
 #include "moestro/kernels/clones.h"
 
 namespace moestro::kernels::internal {
@@ -24,6 +23,7 @@ template <class T>
     const float inverse = 1.0F / total[i];
     const float* from = sums + i * width;
     T* to = out.row(query + i);
+    out.prefetch(query + i + kRowsAhead);
 #pragma omp simd
     for (std::int64_t j = 0; j < out.head_dim; ++j) to[j] = from_float<T>(from[j] * inverse);
   }
@@ -37,6 +37,7 @@ template <class T>
   for (std::int64_t i = 0; i < rows; ++i) {
     const T* a = out.row(begin + i);
     const T* b = d_out.row(begin + i);
+    out.prefetch(begin + i + kRowsAhead);
     float sum = 0.0F;
 #pragma omp simd reduction(+ : sum)
     for (std::int64_t j = 0; j < width; ++j) sum += to_float(a[j]) * to_float(b[j]);
@@ -80,13 +81,6 @@ BlockSizes block_sizes(const AttentionShape& shape) {
   sizes.queries = std::clamp(kStackedRows / sizes.group, kLeastQueries, kMostQueries);
   sizes.keys = std::clamp(kMostScores / sizes.rows(), kLeastKeys, kMostKeys);
   return sizes;
-}
-
-void check_attention(const AttentionShape& s) {
-  MOESTRO_CHECK(s.batch >= 0 && s.seq >= 0 && s.head_dim > 0 && s.heads > 0 && s.kv_heads > 0 &&
-                    s.heads % s.kv_heads == 0 && s.window >= 0,
-                "attention: batch {}, seq {}, {} heads, {} kv heads, head_dim {}, window {}",
-                s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, s.window);
 }
 
 }  // namespace moestro::kernels::internal

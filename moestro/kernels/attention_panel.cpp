@@ -10,14 +10,14 @@ namespace moestro::kernels::internal {
 namespace {
 
 // Tiles are as large as the registers allow: 6 rows by 2 vectors of 16 registers, by 4 of 32.
-void multiply_any(const Product& p) {
-  multiply_all<4, 2, false>(p);
+void multiply_any(const Product<float>& p) {
+  multiply_all<FloatProducts<4, 2>, false>(p);
 }
-void add_product_any(const Product& p) {
-  multiply_all<4, 2, true>(p);
+void add_product_any(const Product<float>& p) {
+  multiply_all<FloatProducts<4, 2>, true>(p);
 }
-void softmax_any(const Panel& panel, float* scores, SoftmaxState& state) {
-  softmax_panel<4>(panel, scores, state);
+void softmax_any(const Panel& panel, float scale, float* scores, SoftmaxState& state) {
+  softmax_panel<4>(panel, scale, scores, state);
 }
 void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp, const float* dot,
                        float* scores, float* gradients) {
@@ -26,15 +26,15 @@ void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 // Written out instead of MOESTRO_CLONES, since each has vectors and tiles of its own.
-[[gnu::target("arch=x86-64-v3")]] void multiply_avx2(const Product& p) {
-  multiply_all<8, 2, false>(p);
+[[gnu::target("arch=x86-64-v3")]] void multiply_avx2(const Product<float>& p) {
+  multiply_all<FloatProducts<8, 2>, false>(p);
 }
-[[gnu::target("arch=x86-64-v3")]] void add_product_avx2(const Product& p) {
-  multiply_all<8, 2, true>(p);
+[[gnu::target("arch=x86-64-v3")]] void add_product_avx2(const Product<float>& p) {
+  multiply_all<FloatProducts<8, 2>, true>(p);
 }
-[[gnu::target("arch=x86-64-v3")]] void softmax_avx2(const Panel& panel, float* scores,
+[[gnu::target("arch=x86-64-v3")]] void softmax_avx2(const Panel& panel, float scale, float* scores,
                                                     SoftmaxState& state) {
-  softmax_panel<8>(panel, scores, state);
+  softmax_panel<8>(panel, scale, scores, state);
 }
 [[gnu::target("arch=x86-64-v3")]] void differentiate_avx2(const Panel& panel, float scale,
                                                           const float* log_sum_exp,
@@ -43,15 +43,15 @@ void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp
   differentiate_panel<8>(panel, scale, log_sum_exp, dot, scores, gradients);
 }
 
-[[gnu::target("arch=x86-64-v4")]] void multiply_avx512(const Product& p) {
-  multiply_all<16, 4, false>(p);
+[[gnu::target("arch=x86-64-v4")]] void multiply_avx512(const Product<float>& p) {
+  multiply_all<FloatProducts<16, 4>, false>(p);
 }
-[[gnu::target("arch=x86-64-v4")]] void add_product_avx512(const Product& p) {
-  multiply_all<16, 4, true>(p);
+[[gnu::target("arch=x86-64-v4")]] void add_product_avx512(const Product<float>& p) {
+  multiply_all<FloatProducts<16, 4>, true>(p);
 }
-[[gnu::target("arch=x86-64-v4")]] void softmax_avx512(const Panel& panel, float* scores,
-                                                      SoftmaxState& state) {
-  softmax_panel<16>(panel, scores, state);
+[[gnu::target("arch=x86-64-v4")]] void softmax_avx512(const Panel& panel, float scale,
+                                                      float* scores, SoftmaxState& state) {
+  softmax_panel<16>(panel, scale, scores, state);
 }
 [[gnu::target("arch=x86-64-v4")]] void differentiate_avx512(const Panel& panel, float scale,
                                                             const float* log_sum_exp,
@@ -83,6 +83,29 @@ std::span<const PanelKernels> supported_panel_kernels() {
   return std::span(kKernels).first(static_cast<std::size_t>(count));
 }
 
+namespace {
+
+const PanelKernels& best() {
+  static const PanelKernels& kernels = supported_panel_kernels().back();
+  return kernels;
+}
+
+}  // namespace
+
+void multiply(const Product<float>& p) {
+  best().multiply(p);
+}
+void add_product(const Product<float>& p) {
+  best().add_product(p);
+}
+void softmax(const Panel& panel, float scale, float* scores, SoftmaxState& state) {
+  best().softmax(panel, scale, scores, state);
+}
+void differentiate(const Panel& panel, float scale, const float* log_sum_exp, const float* dot,
+                   float* scores, float* gradients) {
+  best().differentiate(panel, scale, log_sum_exp, dot, scores, gradients);
+}
+
 std::int64_t num_blocks(const AttentionShape& s) {
   const std::int64_t panels = (s.seq + kPanel - 1) / kPanel * (s.heads / s.kv_heads);
   return (panels + kBlockPanels - 1) / kBlockPanels;
@@ -98,26 +121,14 @@ PanelBlock::PanelBlock(const AttentionShape& s, std::int64_t kv_head, std::int64
   }
 }
 
-void pack_rows(const HeadRows<const float>& head, std::int64_t begin, std::int64_t count,
-               float* work) {
-  const std::int64_t width = round_up(head.head_dim);
-  for (std::int64_t i = 0; i < count; ++i) {
-    std::copy_n(head.row(begin + i), head.head_dim, work + i * width);
-    std::fill_n(work + i * width + head.head_dim, width - head.head_dim, 0.0F);
-  }
-}
-
 namespace {
 
-/// to[d][i] = from[i][d] * factor for 4 rows of 4.
-[[gnu::always_inline]] inline void transpose_4x4(float factor, const Rows<const float>& from,
-                                                 float* to) {
+/// to[d][i] = from[i][d] for 4 rows of 4 cells.
+template <class C>
+[[gnu::always_inline]] inline void transpose_4x4(const C* from, std::int64_t stride, C* to) {
   using Four = Vector<4>::Floats;
   Four row[4];
-  for (int i = 0; i < 4; ++i) {
-    load<4>(from.data + i * from.stride, row[i]);
-    row[i] *= factor;
-  }
+  for (int i = 0; i < 4; ++i) load<4>(from + i * stride, row[i]);
   const Four low01 = __builtin_shufflevector(row[0], row[1], 0, 4, 1, 5);
   const Four high01 = __builtin_shufflevector(row[0], row[1], 2, 6, 3, 7);
   const Four low23 = __builtin_shufflevector(row[2], row[3], 0, 4, 1, 5);
@@ -128,28 +139,35 @@ namespace {
   store<4>(__builtin_shufflevector(high01, high23, 2, 3, 6, 7), to + 3 * kPanel);
 }
 
-}  // namespace
-
-void transpose_panel(std::int64_t count, std::int64_t width, float factor,
-                     const Rows<const float>& from, float* to) {
+template <class C>
+void transpose_cells(std::int64_t count, std::int64_t width, const C* from, std::int64_t stride,
+                     C* to) {
   const std::int64_t rows = count / 4 * 4;
   const std::int64_t cols = width / 4 * 4;
   for (std::int64_t i = 0; i < rows; i += 4) {
     for (std::int64_t d = 0; d < cols; d += 4) {
-      transpose_4x4(factor, {from.data + i * from.stride + d, from.stride}, to + d * kPanel + i);
+      transpose_4x4(from + i * stride + d, stride, to + d * kPanel + i);
     }
     for (std::int64_t d = cols; d < width; ++d) {
-      for (std::int64_t j = i; j < i + 4; ++j) {
-        to[d * kPanel + j] = from.data[j * from.stride + d] * factor;
-      }
+      for (std::int64_t j = i; j < i + 4; ++j) to[d * kPanel + j] = from[j * stride + d];
     }
   }
   for (std::int64_t d = 0; d < width; ++d) {
-    for (std::int64_t i = rows; i < count; ++i) {
-      to[d * kPanel + i] = from.data[i * from.stride + d] * factor;
-    }
-    std::fill_n(to + d * kPanel + count, round_up(count) - count, 0.0F);
+    for (std::int64_t i = rows; i < count; ++i) to[d * kPanel + i] = from[i * stride + d];
+    std::fill_n(to + d * kPanel + count, round_up(count) - count, C{});
   }
+}
+
+}  // namespace
+
+void transpose_panel(std::int64_t count, std::int64_t width, const Rows<const float>& from,
+                     float* to) {
+  transpose_cells(count, width, from.data, from.stride, to);
+}
+void transpose_panel(std::int64_t count, std::int64_t width, const Rows<const bf16>& from,
+                     Bf16Pair* to) {
+  const Left<Bf16Pair> cells = by_rows(from);
+  transpose_cells(count, (width + 1) / 2, cells.data, cells.row, to);
 }
 
 }  // namespace moestro::kernels::internal

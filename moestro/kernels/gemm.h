@@ -44,6 +44,8 @@ template <class T>
 [[nodiscard]] bool has_gemm();
 /// Whether this CPU multiplies bf16 at full speed (AVX-512 BF16 or AMX), probed once.
 [[nodiscard]] bool has_fast_bf16();
+/// Whether it does so on AMX tiles, several times as fast as on vectors.
+[[nodiscard]] bool has_amx_bf16();
 /// Name of the instruction set oneDNN uses here, e.g. "avx512_core_amx".
 [[nodiscard]] const char* gemm_instruction_set();
 

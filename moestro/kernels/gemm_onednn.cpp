@@ -253,16 +253,13 @@ bool has_gemm() {
 }
 
 bool has_fast_bf16() {
-  static const bool is_fast = [] {
-    switch (dnnl::get_effective_cpu_isa()) {
-      case dnnl::cpu_isa::avx512_core_bf16:
-      case dnnl::cpu_isa::avx512_core_amx:
-        return true;
-      default:
-        return false;
-    }
-  }();
+  static const bool is_fast =
+      dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_bf16 || has_amx_bf16();
   return is_fast;
+}
+bool has_amx_bf16() {
+  static const bool has_amx = dnnl::get_effective_cpu_isa() == dnnl::cpu_isa::avx512_core_amx;
+  return has_amx;
 }
 
 const char* gemm_instruction_set() {

@@ -37,6 +37,9 @@ bool has_gemm() {
 bool has_fast_bf16() {
   return false;
 }
+bool has_amx_bf16() {
+  return false;
+}
 const char* gemm_instruction_set() {
   return "none";
 }

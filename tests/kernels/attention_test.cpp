@@ -10,6 +10,7 @@
 
 #include "moestro/core/error.h"
 #include "moestro/kernels/gemm.h"
+#include "moestro/kernels/internal/attention_block.h"
 #include "moestro/kernels/internal/attention_panel.h"
 #include "moestro/kernels/internal/scratch.h"
 #include "reference.h"
@@ -45,23 +46,35 @@ struct Results {
   std::vector<float> log_sum_exp;
 };
 
+/// One of the ways to compute it.
 template <class T>
-Results<T> run(const AttentionShape& s, const std::vector<T>& qkv, const std::vector<T>& d_out) {
+struct Attention {
+  decltype(&attention_forward<T>) forward = &attention_forward<T>;
+  decltype(&attention_backward<T>) backward = &attention_backward<T>;
+};
+const Attention<bf16> kPanels{internal::panel_attention_forward<bf16>,
+                              internal::panel_attention_backward<bf16>};
+const Attention<bf16> kBlocks{internal::block_attention_forward,
+                              internal::block_attention_backward};
+
+template <class T>
+Results<T> run(const AttentionShape& s, const std::vector<T>& qkv, const std::vector<T>& d_out,
+               const Attention<T>& attention = {}) {
   Results<T> r;
   r.out.resize(d_out.size());
   r.d_qkv.assign(qkv.size(), from_float<T>(77.0F));  // must be overwritten
   r.log_sum_exp.resize(static_cast<std::size_t>(s.batch * s.heads * s.seq));
-  attention_forward(s, qkv.data(), r.out.data(), r.log_sum_exp.data());
-  attention_backward(s, qkv.data(), r.out.data(), r.log_sum_exp.data(), d_out.data(),
+  attention.forward(s, qkv.data(), r.out.data(), r.log_sum_exp.data());
+  attention.backward(s, qkv.data(), r.out.data(), r.log_sum_exp.data(), d_out.data(),
                      r.d_qkv.data());
   return r;
 }
 
 template <class T>
-void check(const AttentionShape& s) {
+void check(const AttentionShape& s, const Attention<T>& attention = {}) {
   const auto qkv = normal<T>(s.batch * s.seq * s.row(), 1);
   const auto d_out = normal<T>(s.batch * s.seq * s.heads * s.head_dim, 2);
-  const Results<T> actual = run(s, qkv, d_out);
+  const Results<T> actual = run(s, qkv, d_out, attention);
   const auto expected = testing::attention(s, widen(qkv));
   EXPECT_LT(relative_error(actual.out, expected.out), kTolerance<T>) << describe(s);
   EXPECT_LT(relative_error(actual.log_sum_exp, expected.log_sum_exp), kTolerance<float>)
@@ -72,47 +85,69 @@ void check(const AttentionShape& s) {
 }
 
 template <class T>
-void check_all() {
+void check_all(const Attention<T>& attention = {}) {
   for (const std::int64_t seq : {1, 37, 129, 515}) {
-    for (const std::int64_t window : {0, 1, 50, 200}) check<T>(shape_of(1, seq, 2, 1, 16, window));
+    for (const std::int64_t window : {0, 1, 50, 200}) {
+      check(shape_of(1, seq, 2, 1, 16, window), attention);
+    }
   }
-  for (const std::int64_t kv_heads : {1, 2, 4, 8}) check<T>(shape_of(2, 130, 8, kv_heads, 24, 0));
+  for (const std::int64_t kv_heads : {1, 2, 4, 8}) {
+    check(shape_of(2, 130, 8, kv_heads, 24, 0), attention);
+  }
   for (const std::int64_t head_dim : {16, 40, 64, 128, 256}) {
-    check<T>(shape_of(1, 140, 2, 2, head_dim, 33));
+    check(shape_of(1, 140, 2, 2, head_dim, 33), attention);
   }
 }
 
 TEST(Attention, FloatMatchesDoubleReference) {
   check_all<float>();
 }
+TEST(Attention, Bf16MatchesDoubleReference) {
+  check_all(kPanels);
+}
+TEST(Attention, Bf16ByBlocksMatchesDoubleReference) {
+  SKIP_WITHOUT_GEMM();
+  check_all(kBlocks);
+}
 
 /// Panels are 64 queries of vectors of 16 against chunks of 96 keys, multiplied in tiles of 6 rows.
-TEST(Attention, FloatMatchesDoubleReferenceBesideTheEdgesOfTiles) {
-  for (std::int64_t seq = 1; seq <= 72; ++seq) check<float>(shape_of(1, seq, 2, 1, 8, 0));
+template <class T>
+void check_beside_edges(const Attention<T>& attention = {}) {
+  for (std::int64_t seq = 1; seq <= 72; ++seq) check(shape_of(1, seq, 2, 1, 8, 0), attention);
   for (const std::int64_t seq : {95, 96, 97, 127, 128, 191, 193, 257, 300}) {
     for (const std::int64_t window : {0, 3, 64, 97}) {
-      check<float>(shape_of(1, seq, 2, 1, 8, window));
+      check(shape_of(1, seq, 2, 1, 8, window), attention);
     }
   }
   for (std::int64_t window = 1; window <= 72; ++window) {
-    check<float>(shape_of(1, 203, 2, 2, 8, window));
+    check(shape_of(1, 203, 2, 2, 8, window), attention);
+  }
+}
+
+TEST(Attention, FloatMatchesDoubleReferenceBesideTheEdgesOfTiles) {
+  check_beside_edges<float>();
+}
+TEST(Attention, Bf16MatchesDoubleReferenceBesideTheEdgesOfTiles) {
+  check_beside_edges(kPanels);
+}
+
+template <class T>
+void check_widths_and_groups(const Attention<T>& attention = {}) {
+  for (const std::int64_t head_dim : {1, 3, 15, 16, 17, 31, 48, 65, 80, 96, 112}) {
+    check(shape_of(2, 70, 2, 1, head_dim, 0), attention);
+  }
+  for (const std::int64_t group : {3, 4, 5, 7, 9}) {
+    for (const std::int64_t window : {0, 20}) {
+      check(shape_of(1, 151, 2 * group, 2, 20, window), attention);
+    }
   }
 }
 
 TEST(Attention, FloatMatchesDoubleReferenceForAllWidthsAndGroups) {
-  for (const std::int64_t head_dim : {1, 3, 15, 16, 17, 31, 48, 65, 80, 96, 112}) {
-    check<float>(shape_of(2, 70, 2, 1, head_dim, 0));
-  }
-  for (const std::int64_t group : {3, 4, 5, 7, 9}) {
-    for (const std::int64_t window : {0, 20}) {
-      check<float>(shape_of(1, 150, 2 * group, 2, 20, window));
-    }
-  }
+  check_widths_and_groups<float>();
 }
-
-TEST(Attention, Bf16MatchesDoubleReference) {
-  SKIP_WITHOUT_GEMM();
-  check_all<bf16>();
+TEST(Attention, Bf16MatchesDoubleReferenceForAllWidthsAndGroups) {
+  check_widths_and_groups(kPanels);
 }
 
 TEST(Attention, ReferenceGradientMatchesFiniteDifferences) {
@@ -147,57 +182,96 @@ TEST(Attention, QueriesThatSeeOneKeyGiveItsScoreNoGradient) {
   }
 }
 
+/// Products and softmax of one instruction set.
+template <class T>
+struct Steps {
+  void (*multiply)(const internal::Product<internal::Cell<T>>&);
+  void (*add_product)(const internal::Product<internal::Cell<T>>&);
+  const internal::PanelKernels& panel;
+};
+
 struct PanelResults {
   std::vector<float> out, gradients, sums;
 };
 
-/// Every step of a panel on made-up operands.
-PanelResults run_panel(const internal::PanelKernels& kernels, const internal::Panel& panel,
-                       std::int64_t width) {
+/// Every step of a panel on made-up operands. Shapes: width is a multiple of kLanes.
+template <class T>
+PanelResults run_panel(const Steps<T>& steps, const internal::Panel& panel, std::int64_t width) {
+  using internal::Cell;
   using internal::kPanel;
-  auto q = normal<float>(width * kPanel, 1);
-  auto k = normal<float>(panel.keys * width, 2);
+  using internal::Product;
+  using internal::Rows;
+  const auto q_rows = normal<T>(kPanel * width, 1);
+  const auto k = normal<T>(panel.keys * width, 2);
   auto scores = normal<float>(panel.keys * kPanel, 3);
   PanelResults r{normal<float>(kPanel * width, 4), normal<float>(panel.keys * kPanel, 5), {}};
-  for (float& x : q) x *= 0.1F;
-  const internal::Rows<float> cells{scores.data(), kPanel}, keys{k.data(), width};
-  const internal::Rows<float> out{r.out.data(), width};
+  std::vector<Cell<T>> q(static_cast<std::size_t>(kPanel * width)), k_work(q), q_work(q);
+  std::vector<T> left(static_cast<std::size_t>((panel.keys + 1) * kPanel));
+  internal::transpose_panel(panel.queries, width, {q_rows.data(), width}, q.data());
   const std::int64_t cols = internal::round_up(panel.queries);
   const auto scores_of = [&] {
-    kernels.multiply({panel.keys,
-                      cols,
-                      width,
-                      by_rows(keys),
-                      {q.data(), kPanel},
-                      cells,
-                      panel.queries_of_key()});
+    steps.multiply(Product<Cell<T>>{panel.keys,
+                                    cols,
+                                    width,
+                                    internal::by_rows(Rows<const T>{k.data(), width}),
+                                    {q.data(), kPanel},
+                                    {scores.data(), kPanel},
+                                    panel.queries_of_key()});
   };
   internal::SoftmaxState state{};
   scores_of();
-  kernels.softmax(panel, scores.data(), state);
-  kernels.add_product({panel.queries, width, panel.keys, by_columns(cells), as_const(keys), out,
+  steps.panel.softmax(panel, 0.1F, scores.data(), state);
+  steps.add_product(
+      Product<Cell<T>>{panel.queries,
+                       width,
+                       panel.keys,
+                       internal::rows_are_queries(panel, scores.data(), left.data()),
+                       {internal::right_side(panel.keys, width, k.data(), k_work.data()), width},
+                       {r.out.data(), width},
                        panel.keys_of_query()});
   r.sums.assign(state.sum, state.sum + panel.queries);
   scores_of();
-  kernels.differentiate(panel, 0.5F, state.peak, state.sum, scores.data(), r.gradients.data());
-  kernels.add_product({panel.keys, width, panel.queries, by_rows(cells), as_const(out), keys,
-                       panel.queries_of_key()});
-  r.out.insert(r.out.end(), k.begin(), k.end());
+  steps.panel.differentiate(panel, 0.1F, state.peak, state.sum, scores.data(), r.gradients.data());
+  auto d_k = normal<float>(panel.keys * width, 6);
+  steps.add_product(Product<Cell<T>>{
+      panel.keys,
+      width,
+      panel.queries,
+      internal::rows_are_keys(panel, scores.data(), left.data()),
+      {internal::right_side(panel.queries, width, q_rows.data(), q_work.data()), width},
+      {d_k.data(), width},
+      panel.queries_of_key()});
+  r.out.insert(r.out.end(), d_k.begin(), d_k.end());
   for (std::size_t i = 0; i < r.gradients.size(); ++i) {  // lanes beyond `cols` stay as they were
     if (static_cast<std::int64_t>(i) % kPanel >= cols) r.gradients[i] = 0.0F;
   }
   return r;
 }
 
+/// All that `steps` make agrees with what `plain` make of the same operands.
 template <class T>
-void check_bits_on_two_threads() {
+void check_steps(const Steps<T>& plain, const Steps<T>& steps) {
+  constexpr std::int64_t kWidth = 112;  // 7 vectors of 16
+  for (const internal::Panel& panel :
+       {internal::Panel{64, 64, 0, 96, 1000}, internal::Panel{64, 39, 60, 43, 1000},
+        internal::Panel{128, 64, 70, 96, 50}, internal::Panel{0, 5, 0, 5, 2}}) {
+    const PanelResults expected = run_panel(plain, panel, kWidth);
+    const PanelResults actual = run_panel(steps, panel, kWidth);
+    EXPECT_LT(relative_error(actual.out, widen(expected.out)), kTolerance<float>);
+    EXPECT_LT(relative_error(actual.gradients, widen(expected.gradients)), kTolerance<float>);
+    EXPECT_LT(relative_error(actual.sums, widen(expected.sums)), kTolerance<float>);
+  }
+}
+
+template <class T>
+void check_bits_on_two_threads(const Attention<T>& attention = {}) {
   const AttentionShape s = shape_of(2, 300, 4, 2, 32, 0);
   const auto qkv = normal<T>(s.batch * s.seq * s.row(), 1);
   const auto d_out = normal<T>(s.batch * s.seq * s.heads * s.head_dim, 2);
   Results<T> one;
   Results<T> two;
-  with_threads(1, [&] { one = run(s, qkv, d_out); });
-  with_threads(2, [&] { two = run(s, qkv, d_out); });
+  with_threads(1, [&] { one = run(s, qkv, d_out, attention); });
+  with_threads(2, [&] { two = run(s, qkv, d_out, attention); });
   EXPECT_TRUE(same_bits(one.out, two.out));
   EXPECT_TRUE(same_bits(one.log_sum_exp, two.log_sum_exp));
   EXPECT_TRUE(same_bits(one.d_qkv, two.d_qkv));
@@ -205,11 +279,11 @@ void check_bits_on_two_threads() {
 
 TEST(Attention, BitsDoNotDependOnThreads) {
   check_bits_on_two_threads<float>();
+  check_bits_on_two_threads(kPanels);
 }
-
-TEST(Attention, Bf16BitsDoNotDependOnThreads) {
+TEST(Attention, BitsByBlocksDoNotDependOnThreads) {
   SKIP_WITHOUT_GEMM();
-  check_bits_on_two_threads<bf16>();
+  check_bits_on_two_threads(kBlocks);
 }
 
 TEST(Attention, WorkMemoryOfTheForwardDoesNotGrowWithTheSequence) {
@@ -234,17 +308,48 @@ TEST(Attention, WorkMemoryOfTheForwardDoesNotGrowWithTheSequence) {
 
 /// What other processors run: each instruction set's kernels agree with the plain ones.
 TEST(Attention, InstructionSetsAgree) {
-  constexpr std::int64_t kWidth = 112;  // 7 vectors of 16
-  for (const internal::PanelKernels& kernels : internal::supported_panel_kernels()) {
-    for (const internal::Panel& panel :
-         {internal::Panel{64, 64, 0, 96, 1000}, internal::Panel{64, 39, 60, 43, 1000},
-          internal::Panel{128, 64, 70, 96, 50}, internal::Panel{0, 5, 0, 5, 2}}) {
-      const PanelResults expected =
-          run_panel(internal::supported_panel_kernels()[0], panel, kWidth);
-      const PanelResults actual = run_panel(kernels, panel, kWidth);
-      EXPECT_LT(relative_error(actual.out, widen(expected.out)), kTolerance<float>);
-      EXPECT_LT(relative_error(actual.gradients, widen(expected.gradients)), kTolerance<float>);
-      EXPECT_LT(relative_error(actual.sums, widen(expected.sums)), kTolerance<float>);
+  const auto steps_of = [](const internal::PanelKernels& k) {
+    return Steps<float>{k.multiply, k.add_product, k};
+  };
+  const auto all = internal::supported_panel_kernels();
+  for (const auto& kernels : all) check_steps(steps_of(all[0]), steps_of(kernels));
+}
+
+TEST(Attention, InstructionSetsForPairsAgree) {
+  const internal::PanelKernels& panel = internal::supported_panel_kernels()[0];
+  const auto steps_of = [&](const internal::PairKernels& k) {
+    return Steps<bf16>{k.multiply, k.add_product, panel};
+  };
+  const auto all = internal::supported_pair_kernels();
+  for (const auto& kernels : all) check_steps(steps_of(all[0]), steps_of(kernels));
+}
+
+TEST(Attention, InstructionSetsRoundAlike) {
+  using internal::kPanel;
+  for (const std::int64_t keys : {1, 2, 7}) {
+    auto cells = normal<float>(keys * kPanel, 1);
+    cells[5] = std::numeric_limits<float>::infinity();
+    const auto rounded = [&](const internal::PairKernels& kernels) {
+      std::vector<bf16> all(static_cast<std::size_t>((2 * keys + 1) * kPanel));
+      std::vector<internal::Bf16Pair> pairs(static_cast<std::size_t>((keys + 1) / 2 * kPanel));
+      kernels.round_by_keys(keys, kPanel - internal::kLanes, cells.data(), all.data());
+      kernels.round_by_queries(keys, kPanel - internal::kLanes, cells.data(), pairs.data());
+      bf16* next = all.data() + keys * kPanel;
+      for (const internal::Bf16Pair& pair : pairs) {
+        *next++ = pair.first;
+        *next++ = pair.second;
+      }
+      return all;
+    };
+    const auto expected = rounded(internal::supported_pair_kernels()[0]);
+    for (std::int64_t i = 0; i < kPanel - internal::kLanes; ++i) {
+      const auto at = static_cast<std::size_t>(keys * kPanel + 2 * i);  // cell (0, i) as a pair
+      EXPECT_EQ(expected[at].bits, expected[static_cast<std::size_t>(i)].bits);
+      const bf16 second = keys > 1 ? expected[static_cast<std::size_t>(kPanel + i)] : bf16{};
+      EXPECT_EQ(expected[at + 1].bits, second.bits);
+    }
+    for (const auto& kernels : internal::supported_pair_kernels()) {
+      EXPECT_TRUE(same_bits(rounded(kernels), expected)) << keys;
     }
   }
 }
@@ -274,20 +379,29 @@ TEST(Attention, WindowOfTheWholeSequenceIsNoWindow) {
 }
 
 /// A key that is no number reaches every query that sees it, and none that does not.
-TEST(Attention, NanKeysAreNotHidden) {
-  const AttentionShape s = shape_of(1, 150, 2, 1, 20, 40);
-  auto qkv = normal<float>(s.seq * s.row(), 1);
-  const auto d_out = normal<float>(s.seq * s.heads * s.head_dim, 2);
+template <class T>
+void check_nan_key(const Attention<T>& attention = {}) {
+  const AttentionShape s = shape_of(1, 151, 2, 1, 20, 40);
+  auto qkv = normal<T>(s.seq * s.row(), 1);
+  const auto d_out = normal<T>(s.seq * s.heads * s.head_dim, 2);
   constexpr std::int64_t kKey = 70;
-  qkv[static_cast<std::size_t>(kKey * s.row() + s.heads * s.head_dim + 3)] = std::nanf("");
-  const Results<float> r = run(s, qkv, d_out);
+  qkv[static_cast<std::size_t>(kKey * s.row() + s.heads * s.head_dim + 3)] =
+      from_float<T>(std::nanf(""));
+  const Results<T> r = run(s, qkv, d_out, attention);
   for (std::int64_t q = 0; q < s.seq; ++q) {
     const bool sees = kKey <= q && q < kKey + s.window;
     for (std::int64_t i = 0; i < s.heads * s.head_dim; ++i) {
-      EXPECT_EQ(std::isnan(r.out[static_cast<std::size_t>(q * s.heads * s.head_dim + i)]), sees);
-      EXPECT_TRUE(!sees || std::isnan(r.d_qkv[static_cast<std::size_t>(q * s.row() + i)]));
+      const auto out = static_cast<std::size_t>(q * s.heads * s.head_dim + i);
+      const auto d_q = static_cast<std::size_t>(q * s.row() + i);
+      EXPECT_EQ(std::isnan(to_float(r.out[out])), sees);
+      EXPECT_TRUE(!sees || std::isnan(to_float(r.d_qkv[d_q])));
     }
   }
+}
+
+TEST(Attention, NanKeysAreNotHidden) {
+  check_nan_key<float>();
+  check_nan_key(kPanels);
 }
 
 TEST(Attention, RejectsHeadsThatDoNotShareEvenly) {

@@ -1,13 +1,14 @@
 #pragma once
-// What attention in f32 and bf16 shares: heads inside packed rows, and steps on rows of sums. Of
-// bf16 alone: how a sequence is cut into blocks of scores, and which scores of a block are visible.
-// All query heads that read one key-value head are stacked there: row h * queries + i of a block is
-// query i of the group's head h, so that keys and values are packed once for the whole group, and
-// their gradients are summed inside one product.
+// Attention by blocks, for bf16 where the CPU multiplies tiles: how a sequence is cut into blocks
+// of scores, and which scores of a block are visible. All query heads that read one key-value head
+// are stacked: row h * queries + i of a block is query i of the group's head h, so that keys and
+// values are packed once for the whole group, and their gradients are summed inside one product.
+// Shared with attention_panel.h: heads inside packed rows, and steps on rows of sums.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "moestro/kernels/attention.h"
 #include "moestro/kernels/bf16.h"
@@ -71,6 +72,10 @@ void for_key_blocks(const AttentionShape& shape, const BlockSizes& sizes, std::i
   std::fill_n(out + last, range.keys - last, bf16{});
 }
 
+/// How many rows ahead of their use rows of a head are fetched: they lie too far apart for the CPU
+/// to foresee the next one.
+inline constexpr std::int64_t kRowsAhead = 12;
+
 /// Rows of one head inside packed activations.
 template <class T>
 struct HeadRows {
@@ -79,6 +84,13 @@ struct HeadRows {
   std::int64_t head_dim = 0;
 
   [[nodiscard]] T* row(std::int64_t i) const { return data + i * stride; }
+  /// Starts to fetch row i, which may not exist, to read it or, where T is not const, to write it.
+  [[gnu::always_inline]] void prefetch(std::int64_t i) const {
+    constexpr std::int64_t kLine = 64 / static_cast<std::int64_t>(sizeof(T));
+    for (std::int64_t j = 0; j < head_dim; j += kLine) {
+      __builtin_prefetch(data + i * stride + j, std::is_const_v<T> ? 0 : 1);
+    }
+  }
   /// Rows [begin, begin + count) as a matrix [count, head_dim].
   [[nodiscard]] Matrix<T> rows(std::int64_t begin, std::int64_t count) const {
     return rows_of(row(begin), count, head_dim, stride);
@@ -126,7 +138,10 @@ void dots(std::int64_t rows, const HeadRows<const float>& out, const HeadRows<co
 void dots(std::int64_t rows, const HeadRows<const bf16>& out, const HeadRows<const bf16>& d_out,
           std::int64_t begin, float* dot);
 
-/// Errors: internal, if the shape makes no sense.
-void check_attention(const AttentionShape& shape);
+/// attention_forward() and attention_backward() of bf16 by blocks, on the products of gemm.h.
+void block_attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
+                             float* log_sum_exp);
+void block_attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16* out,
+                              const float* log_sum_exp, const bf16* d_out, bf16* d_qkv);
 
 }  // namespace moestro::kernels::internal

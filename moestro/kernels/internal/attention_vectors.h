@@ -11,6 +11,9 @@
 
 namespace moestro::kernels::internal {
 
+// Without it, sums of pairs would not stay in registers.
+#define MOESTRO_UNROLL _Pragma("GCC unroll 8")
+
 inline constexpr int kTileRows = 6;
 
 template <int L>
@@ -18,69 +21,118 @@ struct Vector {
   using Floats [[gnu::vector_size(L * 4)]] = float;
   using Ints [[gnu::vector_size(L * 4)]] = std::int32_t;
   using Bits [[gnu::vector_size(L * 4)]] = std::uint32_t;
-  using InMemory [[gnu::vector_size(L * 4), gnu::aligned(4), gnu::may_alias]] = float;
+  using InMemory [[gnu::vector_size(L * 4), gnu::aligned(2), gnu::may_alias]] = float;
 };
 
-template <int L>
-[[gnu::always_inline]] inline void load(const float* from, typename Vector<L>::Floats& v) {
+/// Cells of any type, of 4 bytes each.
+template <int L, class C>
+[[gnu::always_inline]] inline void load(const C* from, typename Vector<L>::Floats& v) {
   v = *reinterpret_cast<const typename Vector<L>::InMemory*>(from);
 }
-template <int L>
-[[gnu::always_inline]] inline void store(const typename Vector<L>::Floats& v, float* to) {
+template <int L, class C>
+[[gnu::always_inline]] inline void store(const typename Vector<L>::Floats& v, C* to) {
   *reinterpret_cast<typename Vector<L>::InMemory*>(to) = v;
 }
 
+/// How products of f32 are summed, in tiles of V vectors of L.
+template <int L, int V>
+struct FloatProducts {
+  using Cell = float;
+  using Left = float;
+  using Right = typename Vector<L>::Floats;
+  using Sum = typename Vector<L>::Floats;
+  static constexpr int kLanesOfVector = L;
+  static constexpr int kVectors = V;
+
+  [[gnu::always_inline]] static void load_left(const float* from, Left& left) { left = *from; }
+  [[gnu::always_inline]] static void load_right(const float* from, Right& right) {
+    load<L>(from, right);
+  }
+  [[gnu::always_inline]] static void add(const Left& left, const Right& right, Sum& sum) {
+    sum += left * right;
+  }
+};
+
+/// The same for pairs of bf16, on instructions for f32.
+template <int L, int V>
+struct PairProducts {
+  using Cell = Bf16Pair;
+  using Left = typename Vector<2>::Floats;
+  using Right = typename Vector<L>::Bits;
+  using Sum = typename Vector<L>::Floats;
+  static constexpr int kLanesOfVector = L;
+  static constexpr int kVectors = V;
+
+  [[gnu::always_inline]] static void load_left(const Bf16Pair* from, Left& left) {
+    left = Left{to_float(from->first), to_float(from->second)};
+  }
+  [[gnu::always_inline]] static void load_right(const Bf16Pair* from, Right& right) {
+    typename Vector<L>::Floats cells;
+    load<L>(from, cells);
+    right = __builtin_bit_cast(Right, cells);
+  }
+  [[gnu::always_inline]] static void add(const Left& left, const Right& right, Sum& sum) {
+    sum += left[0] * __builtin_bit_cast(Sum, right << 16U);
+    sum += left[1] * __builtin_bit_cast(Sum, right & 0xFFFF0000U);
+  }
+};
+
 /// A tile of R rows and V vectors of c; a and b begin at its first product. What was in c is added
 /// last: sums of many short sums round less than one long sum.
-template <int L, int V, int R, bool kAdd>
-[[gnu::always_inline]] inline void multiply_tile(const Product& p, std::int64_t depth,
-                                                 const float* a, const float* b, float* c) {
-  using Floats = typename Vector<L>::Floats;
-  Floats sum[R][V];
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) sum[r][v] = Floats{};
+template <class P, int V, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_tile(const Product<typename P::Cell>& p,
+                                                 std::int64_t depth, const typename P::Cell* a,
+                                                 const typename P::Cell* b, float* c) {
+  constexpr int kL = P::kLanesOfVector;
+  typename P::Sum sum[R][V];
+  MOESTRO_UNROLL for (int r = 0; r < R; ++r) {
+    MOESTRO_UNROLL for (int v = 0; v < V; ++v) sum[r][v] = typename P::Sum{};
   }
   for (std::int64_t d = 0; d < depth; ++d, a += p.a.step, b += p.b.stride) {
-    Floats right[V];
-    for (int v = 0; v < V; ++v) load<L>(b + v * L, right[v]);
-    for (int r = 0; r < R; ++r) {
-      const float left = a[r * p.a.row];
-      for (int v = 0; v < V; ++v) sum[r][v] += left * right[v];
+    typename P::Right right[V];
+    MOESTRO_UNROLL for (int v = 0; v < V; ++v) P::load_right(b + v * kL, right[v]);
+    MOESTRO_UNROLL for (int r = 0; r < R; ++r) {
+      typename P::Left left;
+      P::load_left(a + r * p.a.row, left);
+      MOESTRO_UNROLL for (int v = 0; v < V; ++v) P::add(left, right[v], sum[r][v]);
     }
   }
-  for (int r = 0; r < R; ++r) {
-    for (int v = 0; v < V; ++v) {
-      float* at = c + r * p.c.stride + v * L;
+  MOESTRO_UNROLL for (int r = 0; r < R; ++r) {
+    MOESTRO_UNROLL for (int v = 0; v < V; ++v) {
+      float* at = c + r * p.c.stride + v * kL;
       if constexpr (kAdd) {
-        Floats before;
-        load<L>(at, before);
+        typename P::Sum before;
+        load<kL>(at, before);
         sum[r][v] += before;
       }
-      store<L>(sum[r][v], at);
+      store<kL>(sum[r][v], at);
     }
   }
 }
 
 /// All columns [first, last) of a tile of R rows.
-template <int L, int V, int R, bool kAdd>
-[[gnu::always_inline]] inline void multiply_columns(const Product& p, std::int64_t row,
-                                                    const Span& cols, const Span& depth) {
-  const float* a = p.a.data + row * p.a.row + depth.first * p.a.step;
-  const float* b = p.b.data + depth.first * p.b.stride;
+template <class P, int V, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_columns(const Product<typename P::Cell>& p,
+                                                    std::int64_t row, const Span& cols,
+                                                    const Span& depth) {
+  constexpr int kWidth = V * P::kLanesOfVector;
+  const auto* a = p.a.data + row * p.a.row + depth.first * p.a.step;
+  const auto* b = p.b.data + depth.first * p.b.stride;
   float* c = p.c.data + row * p.c.stride;
   const std::int64_t count = depth.last - depth.first;
   std::int64_t col = cols.first;
-  for (; col + V * L <= cols.last; col += V * L) {
-    multiply_tile<L, V, R, kAdd>(p, count, a, b + col, c + col);
+  for (; col + kWidth <= cols.last; col += kWidth) {
+    multiply_tile<P, V, R, kAdd>(p, count, a, b + col, c + col);
   }
   if constexpr (V > 1) {
-    if (col < cols.last) multiply_columns<L, V - 1, R, kAdd>(p, row, {col, cols.last}, depth);
+    if (col < cols.last) multiply_columns<P, V - 1, R, kAdd>(p, row, {col, cols.last}, depth);
   }
 }
 
 /// Rows [row, row + R) of the whole product, in columns [first, last).
-template <int L, int V, int R, bool kAdd>
-[[gnu::always_inline]] inline void multiply_rows(const Product& p, std::int64_t row, Span cols) {
+template <class P, int R, bool kAdd>
+[[gnu::always_inline]] inline void multiply_rows(const Product<typename P::Cell>& p,
+                                                 std::int64_t row, Span cols) {
   Span depth{0, p.depth};
   if constexpr (kAdd) {
     depth = p.band.any(row, R, p.depth);
@@ -89,32 +141,34 @@ template <int L, int V, int R, bool kAdd>
     cols = {std::max(cols.first, seen.first / kLanes * kLanes),
             std::min(cols.last, round_up(seen.last))};
   }
-  if (depth.first < depth.last) multiply_columns<L, V, R, kAdd>(p, row, cols, depth);
+  constexpr std::int64_t kDepth = kDepthOfCell<typename P::Cell>;
+  depth = {depth.first / kDepth, (depth.last + kDepth - 1) / kDepth};
+  if (depth.first < depth.last) multiply_columns<P, P::kVectors, R, kAdd>(p, row, cols, depth);
 }
 
-template <int L, int V, bool kAdd>
-[[gnu::always_inline]] inline void multiply_all(const Product& p) {
+template <class P, bool kAdd>
+[[gnu::always_inline]] inline void multiply_all(const Product<typename P::Cell>& p) {
   for (std::int64_t col = 0; col < p.cols; col += kPanel) {
     const Span cols{col, std::min(col + kPanel, p.cols)};
     std::int64_t row = 0;
     for (; row + kTileRows <= p.rows; row += kTileRows) {
-      multiply_rows<L, V, kTileRows, kAdd>(p, row, cols);
+      multiply_rows<P, kTileRows, kAdd>(p, row, cols);
     }
     switch (p.rows - row) {
       case 5:
-        multiply_rows<L, V, 5, kAdd>(p, row, cols);
+        multiply_rows<P, 5, kAdd>(p, row, cols);
         break;
       case 4:
-        multiply_rows<L, V, 4, kAdd>(p, row, cols);
+        multiply_rows<P, 4, kAdd>(p, row, cols);
         break;
       case 3:
-        multiply_rows<L, V, 3, kAdd>(p, row, cols);
+        multiply_rows<P, 3, kAdd>(p, row, cols);
         break;
       case 2:
-        multiply_rows<L, V, 2, kAdd>(p, row, cols);
+        multiply_rows<P, 2, kAdd>(p, row, cols);
         break;
       case 1:
-        multiply_rows<L, V, 1, kAdd>(p, row, cols);
+        multiply_rows<P, 1, kAdd>(p, row, cols);
         break;
       default:
         break;
@@ -163,8 +217,8 @@ template <int L>
 }
 
 template <int L>
-[[gnu::always_inline]] inline void softmax_lanes(const SeenKeys& seen, float* scores, float* peak,
-                                                 float* sum, float* rescale) {
+[[gnu::always_inline]] inline void softmax_lanes(const SeenKeys& seen, float scale, float* scores,
+                                                 float* peak, float* sum, float* rescale) {
   using Floats = typename Vector<L>::Floats;
   using Bits = typename Vector<L>::Bits;
   Floats before;
@@ -173,7 +227,7 @@ template <int L>
   Floats score;
   load<L>(peak, before);
   load<L>(sum, total);
-  top[0] = top[1] = before;
+  top[0] = top[1] = Floats{} - __builtin_inff();
   std::int64_t key = seen.any.first;
   for (; key + 2 <= seen.any.last; key += 2) {
     for (int i = 0; i < 2; ++i) {
@@ -185,13 +239,14 @@ template <int L>
     load<L>(scores + key * kPanel, score);
     top[0] = score > top[0] ? score : top[0];
   }
-  top[0] = top[1] > top[0] ? top[1] : top[0];
+  top[0] = (top[1] > top[0] ? top[1] : top[0]) * scale;
+  top[0] = top[0] > before ? top[0] : before;
   Floats factor = before - top[0];
   exponentiate<Floats, Bits>(factor);
   total *= factor;
   for (key = seen.any.first; key < seen.any.last; ++key) {
     load<L>(scores + key * kPanel, score);
-    score -= top[0];
+    score = score * scale - top[0];
     exponentiate<Floats, Bits>(score);
     total += score;
     store<L>(score, scores + key * kPanel);
@@ -202,7 +257,7 @@ template <int L>
 }
 
 template <int L>
-[[gnu::always_inline]] inline void softmax_panel(const Panel& panel, float* scores,
+[[gnu::always_inline]] inline void softmax_panel(const Panel& panel, float scale, float* scores,
                                                  SoftmaxState& state) {
   for (std::int64_t lane = 0; lane < round_up(panel.queries); lane += L) {
     const SeenKeys seen(panel, lane, L);
@@ -211,7 +266,7 @@ template <int L>
     clear<L>({seen.any.last, panel.keys}, cells);
     mask<L>(panel, lane, {seen.any.first, seen.all.first}, -__builtin_inff(), cells);
     mask<L>(panel, lane, {seen.all.last, seen.any.last}, -__builtin_inff(), cells);
-    softmax_lanes<L>(seen, cells, state.peak + lane, state.sum + lane, state.rescale + lane);
+    softmax_lanes<L>(seen, scale, cells, state.peak + lane, state.sum + lane, state.rescale + lane);
   }
 }
 
@@ -232,7 +287,7 @@ template <int L>
       Floats d;
       load<L>(scores + key * kPanel + lane, p);
       load<L>(gradients + key * kPanel + lane, d);
-      p -= lse;
+      p = p * scale - lse;
       exponentiate<Floats, Bits>(p);
       d = p * (d - off) * scale;
       store<L>(p, scores + key * kPanel + lane);

@@ -9,13 +9,8 @@
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/vector_math.h"
 
-namespace moestro::kernels {
+namespace moestro::kernels::internal {
 namespace {
-
-using internal::BlockRange;
-using internal::BlockSizes;
-using internal::Purpose;
-using internal::scratch;
 
 constexpr float kNothingSeen = -std::numeric_limits<float>::infinity();
 
@@ -60,7 +55,7 @@ MOESTRO_CLONES void update_softmax(const BlockRange& range, float scale, float* 
     const std::int64_t last = range.last(row % range.queries);
     float* row_scores = scores + row * range.keys;
     update_row(last - first, scale, row_scores + first, row, state);
-    internal::write_row(range, first, last, row_scores, probabilities + row * range.keys);
+    write_row(range, first, last, row_scores, probabilities + row * range.keys);
   }
 }
 
@@ -99,19 +94,19 @@ struct Problem {
 void attend(const Problem& p, const Work& work, std::int64_t batch, std::int64_t kv_head,
             std::int64_t query, std::int64_t end) {
   const AttentionShape& s = p.shape;
-  const auto k = internal::packed_head(s, p.qkv, batch, s.heads + kv_head);
-  const auto v = internal::packed_head(s, p.qkv, batch, s.heads + s.kv_heads + kv_head);
+  const auto k = packed_head(s, p.qkv, batch, s.heads + kv_head);
+  const auto v = packed_head(s, p.qkv, batch, s.heads + s.kv_heads + kv_head);
   const std::int64_t rows = p.sizes.group * (end - query);
   const auto q = rows_of<const bf16>(work.q, rows, s.head_dim);
   const auto sums = rows_of(work.out, rows, s.head_dim);
   bool is_first = true;
-  internal::for_key_blocks(s, p.sizes, query, end, [&](const BlockRange& range) {
-    internal::copy_head_rows(k, range.key, range.keys, work.k);
-    internal::copy_head_rows(v, range.key, range.keys, work.v);
+  for_key_blocks(s, p.sizes, query, end, [&](const BlockRange& range) {
+    copy_head_rows(k, range.key, range.keys, work.k);
+    copy_head_rows(v, range.key, range.keys, work.v);
     gemm(q, transposed(rows_of<const bf16>(work.k, range.keys, s.head_dim)),
          rows_of(work.scores, rows, range.keys));
     update_softmax(range, s.scale, work.scores, work.probabilities, work.state);
-    if (!is_first) internal::rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
+    if (!is_first) rescale_rows(rows, s.head_dim, work.state.rescale, work.out);
     gemm(rows_of<const bf16>(work.probabilities, rows, range.keys),
          rows_of<const bf16>(work.v, range.keys, s.head_dim), sums, !is_first);
     is_first = false;
@@ -125,8 +120,8 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head, s
   const std::int64_t group = p.sizes.group;
   const Work work = work_of(p.sizes, s.head_dim);
   for (std::int64_t h = 0; h < group; ++h) {
-    internal::copy_head_rows(internal::packed_head(s, p.qkv, batch, kv_head * group + h), query,
-                             queries, work.q + h * queries * s.head_dim);
+    copy_head_rows(packed_head(s, p.qkv, batch, kv_head * group + h), query, queries,
+                   work.q + h * queries * s.head_dim);
   }
   std::fill_n(work.state.peak, group * queries, kNothingSeen);
   std::fill_n(work.state.sum, group * queries, 0.0F);
@@ -135,8 +130,8 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head, s
     const std::int64_t head = kv_head * group + h;
     const float* peak = work.state.peak + h * queries;
     const float* sum = work.state.sum + h * queries;
-    internal::write_out(internal::out_head(s, p.out, batch, head), query, queries, s.head_dim,
-                        work.out + h * queries * s.head_dim, sum);
+    write_out(out_head(s, p.out, batch, head), query, queries, s.head_dim,
+              work.out + h * queries * s.head_dim, sum);
     float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
     for (std::int64_t i = 0; i < queries; ++i) lse[i] = peak[i] + std::log(sum[i]);
   }
@@ -144,11 +139,9 @@ void forward_block(const Problem& p, std::int64_t batch, std::int64_t kv_head, s
 
 }  // namespace
 
-template <>
-void attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
-                       float* log_sum_exp) {
-  internal::check_attention(shape);
-  const Problem problem{shape, internal::block_sizes(shape), qkv, out, log_sum_exp};
+void block_attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
+                             float* log_sum_exp) {
+  const Problem problem{shape, block_sizes(shape), qkv, out, log_sum_exp};
   const std::int64_t blocks = (shape.seq + problem.sizes.queries - 1) / problem.sizes.queries;
   parallel_for(shape.batch * shape.kv_heads * blocks, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
@@ -159,4 +152,4 @@ void attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
   });
 }
 
-}  // namespace moestro::kernels
+}  // namespace moestro::kernels::internal

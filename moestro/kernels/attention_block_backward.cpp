@@ -8,14 +8,8 @@
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/vector_math.h"
 
-namespace moestro::kernels {
+namespace moestro::kernels::internal {
 namespace {
-
-using internal::BlockRange;
-using internal::BlockSizes;
-using internal::HeadRows;
-using internal::Purpose;
-using internal::scratch;
 
 /// Scores of a block, gradients of its probabilities, and what both become.
 struct ScoreBlock {
@@ -51,8 +45,8 @@ MOESTRO_CLONES void differentiate_block(const BlockRange& range, float scale,
     if (range.sees_one_key(row % range.queries)) {
       std::fill_n(block.d_probabilities + at + first, last - first, 0.0F);
     }
-    internal::write_row(range, first, last, block.scores + at, block.probabilities + at);
-    internal::write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
+    write_row(range, first, last, block.scores + at, block.probabilities + at);
+    write_row(range, first, last, block.d_probabilities + at, block.d_scores + at);
   }
 }
 
@@ -90,7 +84,7 @@ Work work_of(const AttentionShape& shape, const BlockSizes& sizes) {
 
 void store(const HeadRows<bf16>& head, std::int64_t begin, std::int64_t rows, const float* values) {
   for (std::int64_t i = 0; i < rows; ++i) {
-    internal::convert(head.head_dim, values + i * head.head_dim, head.row(begin + i));
+    convert(head.head_dim, values + i * head.head_dim, head.row(begin + i));
   }
 }
 
@@ -132,12 +126,11 @@ void backward_key_block(const Group& g, const BlockRange& range, const Work& wor
 void stack_queries(const Group& g, std::int64_t query, std::int64_t queries, const Work& work) {
   for (std::int64_t h = 0; h < g.sizes.group; ++h) {
     const std::int64_t at = h * queries;
-    const auto d_out = internal::out_head(g.shape, g.d_out, g.batch, g.head(h));
-    internal::copy_head_rows(internal::packed_head(g.shape, g.qkv, g.batch, g.head(h)), query,
-                             queries, work.q + at * g.shape.head_dim);
-    internal::copy_head_rows(d_out, query, queries, work.d_out + at * g.shape.head_dim);
-    internal::dots(queries, internal::out_head(g.shape, g.out, g.batch, g.head(h)), d_out, query,
-                   work.block.dot + at);
+    const auto d_out = out_head(g.shape, g.d_out, g.batch, g.head(h));
+    copy_head_rows(packed_head(g.shape, g.qkv, g.batch, g.head(h)), query, queries,
+                   work.q + at * g.shape.head_dim);
+    copy_head_rows(d_out, query, queries, work.d_out + at * g.shape.head_dim);
+    dots(queries, out_head(g.shape, g.out, g.batch, g.head(h)), d_out, query, work.block.dot + at);
     std::copy_n(g.log_sum_exp + (g.batch * g.shape.heads + g.head(h)) * g.shape.seq + query,
                 queries, work.block.log_sum_exp + at);
   }
@@ -148,12 +141,12 @@ void backward_query_block(const Group& g, std::int64_t query, const Work& work) 
   const std::int64_t queries = end - query;
   stack_queries(g, query, queries, work);
   bool is_first = true;
-  internal::for_key_blocks(g.shape, g.sizes, query, end, [&](const BlockRange& range) {
+  for_key_blocks(g.shape, g.sizes, query, end, [&](const BlockRange& range) {
     backward_key_block(g, range, work, is_first);
     is_first = false;
   });
   for (std::int64_t h = 0; h < g.sizes.group; ++h) {
-    store(internal::packed_head(g.shape, g.d_qkv, g.batch, g.head(h)), query, queries,
+    store(packed_head(g.shape, g.d_qkv, g.batch, g.head(h)), query, queries,
           work.d_q + h * queries * g.shape.head_dim);
   }
 }
@@ -162,26 +155,22 @@ void backward_query_block(const Group& g, std::int64_t query, const Work& work) 
 void backward_group(const Group& g) {
   const AttentionShape& s = g.shape;
   const Work work = work_of(s, g.sizes);
-  internal::copy_head_rows(internal::packed_head(s, g.qkv, g.batch, g.key_head()), 0, s.seq,
-                           work.k);
-  internal::copy_head_rows(internal::packed_head(s, g.qkv, g.batch, g.value_head()), 0, s.seq,
-                           work.v);
+  copy_head_rows(packed_head(s, g.qkv, g.batch, g.key_head()), 0, s.seq, work.k);
+  copy_head_rows(packed_head(s, g.qkv, g.batch, g.value_head()), 0, s.seq, work.v);
   std::fill_n(work.d_k, s.seq * s.head_dim, 0.0F);
   std::fill_n(work.d_v, s.seq * s.head_dim, 0.0F);
   for (std::int64_t query = 0; query < s.seq; query += g.sizes.queries) {
     backward_query_block(g, query, work);
   }
-  store(internal::packed_head(s, g.d_qkv, g.batch, g.key_head()), 0, s.seq, work.d_k);
-  store(internal::packed_head(s, g.d_qkv, g.batch, g.value_head()), 0, s.seq, work.d_v);
+  store(packed_head(s, g.d_qkv, g.batch, g.key_head()), 0, s.seq, work.d_k);
+  store(packed_head(s, g.d_qkv, g.batch, g.value_head()), 0, s.seq, work.d_v);
 }
 
 }  // namespace
 
-template <>
-void attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16* out,
-                        const float* log_sum_exp, const bf16* d_out, bf16* d_qkv) {
-  internal::check_attention(shape);
-  const BlockSizes sizes = internal::block_sizes(shape);
+void block_attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16* out,
+                              const float* log_sum_exp, const bf16* d_out, bf16* d_qkv) {
+  const BlockSizes sizes = block_sizes(shape);
   parallel_for(shape.batch * shape.kv_heads, 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       backward_group(Group{shape, sizes, i / shape.kv_heads, i % shape.kv_heads, qkv, out,
@@ -190,4 +179,4 @@ void attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16
   });
 }
 
-}  // namespace moestro::kernels
+}  // namespace moestro::kernels::internal
