@@ -28,7 +28,7 @@ using kernels::transposed;
 std::int64_t chunk_rows(std::int64_t vocab) {
   constexpr std::int64_t kChunkBytes = std::int64_t{64} << 20;
   const std::int64_t rows = kChunkBytes / (vocab * static_cast<std::int64_t>(sizeof(float)));
-  return std::clamp<std::int64_t>(rows / 256 * 256, 256, 1024);
+  return std::clamp<std::int64_t>(rows / 256 * 256, 256, 2048);
 }
 
 /// The loss of all rows, and when asked for the gradients of h and the head.
