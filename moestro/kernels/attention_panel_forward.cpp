@@ -103,7 +103,8 @@ void forward_block(const Problem<T>& p, std::int64_t batch, std::int64_t kv_head
     const SoftmaxState& state = states[i];
     write_out(out_head(s, p.out, batch, head), query, queries, w.width, w.sums_of(i), state.sum);
     float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
-    for (std::int64_t j = 0; j < queries; ++j) lse[j] = state.peak[j] + std::log(state.sum[j]);
+    for (std::int64_t j = 0; j < queries; ++j)
+      lse[j] = state.peak[j] * kLn2 + std::log(state.sum[j]);
   }
 }
 

@@ -177,13 +177,16 @@ void multiply(const Product<Bf16Pair>& p);
 void add_product(const Product<float>& p);
 void add_product(const Product<Bf16Pair>& p);
 
-/// Running softmax of a panel.
+inline constexpr float kLog2e = 1.44269504F;
+inline constexpr float kLn2 = 0.693147181F;
+
+/// Running softmax of a panel, on powers of 2: e^(score * scale) = 2^(score * scale * kLog2e).
 struct SoftmaxState {
-  alignas(64) float peak[kPanel];     // largest scaled score so far
-  alignas(64) float sum[kPanel];      // sum of e^(scaled score - peak)
+  alignas(64) float peak[kPanel];     // largest exponent so far
+  alignas(64) float sum[kPanel];      // sum of 2^(exponent - peak)
   alignas(64) float rescale[kPanel];  // what the last chunk makes of earlier sums
 };
-/// Scores [keys, kPanel] to probabilities e^(score * scale - peak), 0 where nothing is seen.
+/// Scores [keys, kPanel] to 2^(exponent - peak), 0 where nothing is seen.
 void softmax(const Panel& panel, float scale, float* scores, SoftmaxState& state);
 /// Scores to probabilities e^(score * scale - log_sum_exp), gradients of probabilities to those of
 /// scores, p * (d - dot) * scale; both 0 where nothing is seen.
