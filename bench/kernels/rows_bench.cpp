@@ -65,65 +65,75 @@ double worst(std::initializer_list<double> errors) {
   return most;
 }
 
-template <class T>
+/// A layer's norm reads f32 and writes T.
+constexpr NormShape kLayerNorm{kTokens, 1, kHidden, kHidden, kHidden, 1e-6F};
+/// Norm of the q and k heads in packed q | k | v rows: 49152 rows of 64 values of T.
+constexpr NormShape kHeadNorm{kTokens, 12, 64, 1024, 1024, 1e-6F};
+
+template <class In, class Out>
 struct Norm {
-  NormShape shape{kTokens, 1, kHidden, kHidden, kHidden, 1e-6F};
-  std::vector<float> x = normal<float>(kTokens * kHidden, 1);
-  std::vector<float> weight = normal<float>(kHidden, 2);
-  std::vector<T> dy = normal<T>(kTokens * kHidden, 3);
-  std::vector<T> y = std::vector<T>(x.size());
-  std::vector<float> inverse = std::vector<float>(kTokens);
-  std::vector<float> dx = std::vector<float>(x.size());
-  std::vector<float> d_weight = std::vector<float>(kHidden);
+  NormShape shape;
+  std::vector<In> x = normal<In>(shape.rows * shape.in_stride, 1);
+  std::vector<float> weight = normal<float>(shape.width, 2);
+  std::vector<Out> dy = normal<Out>(shape.rows * shape.out_stride, 3);
+  std::vector<Out> y = std::vector<Out>(dy.size());
+  std::vector<float> inverse =
+      std::vector<float>(static_cast<std::size_t>(shape.rows * shape.groups));
+  std::vector<In> dx = std::vector<In>(x.size());
+  std::vector<float> d_weight = std::vector<float>(weight.size());
 
   void forward() { rms_norm_forward(shape, x.data(), weight.data(), y.data(), inverse.data()); }
   void backward() {
     rms_norm_backward(shape, x.data(), weight.data(), inverse.data(), dy.data(), dx.data(),
                       d_weight.data());
   }
-  double scale(std::int64_t row) const {
+  /// Bytes of x read, of y written (or of dy read), and of dx written in the backward.
+  std::int64_t bytes(bool is_backward) const {
+    const std::size_t inputs = (is_backward ? 2 : 1) * sizeof(In);
+    return shape.rows * shape.groups * shape.width *
+           static_cast<std::int64_t>(inputs + sizeof(Out));
+  }
+  double scale(std::int64_t begin) const {
     double sum = 0.0;
-    for (std::int64_t i = row * kHidden; i < (row + 1) * kHidden; ++i)
-      sum += entry(x, i) * entry(x, i);
-    return 1.0 / std::sqrt(sum / kHidden + 1e-6);
+    for (std::int64_t i = begin; i < begin + shape.width; ++i) sum += entry(x, i) * entry(x, i);
+    return 1.0 / std::sqrt(sum / static_cast<double>(shape.width) + 1e-6);
   }
   double forward_error() const {
     return relative(entry(y, 7), entry(x, 7) * scale(0) * entry(weight, 7));
   }
   /// After one run: weight gradients are added to.
   double backward_error() const {
-    double mean = 0.0;  // of w dy x, in the last row
-    const std::int64_t last = (kTokens - 1) * kHidden;
-    for (std::int64_t i = 0; i < kHidden; ++i) {
-      mean += entry(weight, i) * entry(dy, last + i) * entry(x, last + i) / kHidden;
+    double mean = 0.0;  // of w dy x, in the first group of the last row
+    const std::int64_t last_x = (shape.rows - 1) * shape.in_stride;
+    const std::int64_t last_y = (shape.rows - 1) * shape.out_stride;
+    for (std::int64_t i = 0; i < shape.width; ++i) {
+      mean += entry(weight, i) * entry(dy, last_y + i) * entry(x, last_x + i) /
+              static_cast<double>(shape.width);
     }
-    const double r = scale(kTokens - 1);
-    const double slope = entry(weight, 7) * entry(dy, last + 7) * r;
-    const double expected_dx = slope - entry(x, last + 7) * mean * r * r * r;
+    const double r = scale(last_x);
+    const double slope = entry(weight, 7) * entry(dy, last_y + 7) * r;
+    const double expected_dx = slope - entry(x, last_x + 7) * mean * r * r * r;
     double expected_d_weight = 0.0;
-    for (std::int64_t t = 0; t < kTokens; ++t) {
-      const std::int64_t i = t * kHidden + 7;
-      expected_d_weight += entry(dy, i) * entry(x, i) * scale(t);
+    for (std::int64_t t = 0; t < shape.rows; ++t) {
+      for (std::int64_t g = 0; g < shape.groups; ++g) {
+        const std::int64_t begin = t * shape.in_stride + g * shape.width;
+        expected_d_weight += entry(dy, t * shape.out_stride + g * shape.width + 7) *
+                             entry(x, begin + 7) * scale(begin);
+      }
     }
-    return worst({relative(entry(dx, last + 7), expected_dx),
+    return worst({relative(entry(dx, last_x + 7), expected_dx),
                   relative(entry(d_weight, 7), expected_d_weight)});
   }
 };
 
-template <class T>
-void rms_norm(benchmark::State& state, bool is_backward) {
-  Norm<T> n;
+template <class In, class Out>
+void rms_norm(benchmark::State& state, const NormShape& shape, bool is_backward) {
+  Norm<In, Out> n{shape};
   n.forward();
-  const std::int64_t bytes = bytes_of(n.x) + bytes_of(n.y);
-  if (is_backward) {
-    run(
-        state, bytes + bytes_of(n.dx), testing::kTolerance<T>, [&] { n.backward(); },
-        [&] { return n.backward_error(); });
-  } else {
-    run(
-        state, bytes, testing::kTolerance<T>, [&] { n.forward(); },
-        [&] { return n.forward_error(); });
-  }
+  run(
+      state, n.bytes(is_backward), testing::kTolerance<Out>,
+      [&] { is_backward ? n.backward() : n.forward(); },
+      [&] { return is_backward ? n.backward_error() : n.forward_error(); });
 }
 
 template <class T>
@@ -296,8 +306,10 @@ void add(const std::string& name, Function function, Args... args) {
 
 template <class T>
 void add_type(const std::string& type) {
-  add("rows/rms_norm/" + type, rms_norm<T>, false);
-  add("rows/rms_norm_backward/" + type, rms_norm<T>, true);
+  add("rows/rms_norm/" + type, rms_norm<float, T>, kLayerNorm, false);
+  add("rows/rms_norm_backward/" + type, rms_norm<float, T>, kLayerNorm, true);
+  add("rows/head_norm/" + type, rms_norm<T, T>, kHeadNorm, false);
+  add("rows/head_norm_backward/" + type, rms_norm<T, T>, kHeadNorm, true);
   add("rows/swiglu/" + type, swiglu<T>, false);
   add("rows/swiglu_backward/" + type, swiglu<T>, true);
   add("rows/rope/" + type, rope_qk<T>);
