@@ -2,6 +2,7 @@
 // Elementary functions without branches or calls, so that the loops around them vectorise.
 
 #include <cstdint>
+#include <type_traits>
 
 namespace moestro::kernels {
 
@@ -11,19 +12,26 @@ namespace moestro::kernels {
 /// Source: range reduction by ln 2 in two parts and the degree-5 polynomial of Cephes (Moshier).
 template <class Float, class Bits>
 [[gnu::always_inline]] inline void exponentiate(Float& x) {
-  constexpr float kLowest = -88.0F;  // rounds to 2^-127, whose exponent field is 0: the result is 0
-  constexpr float kHighest = 89.0F;  // rounds to 2^128, whose exponent field is 255: infinity
+  constexpr float kLowest = -88.0F;
   constexpr float kLog2e = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
   // Adding 1.5 * 2^23 rounds to a whole number n, kept in the lowest bits; the 127 beside it makes
   // these bits the exponent field of 2^n, once shifted into place.
   constexpr float kRounder = 12582912.0F + 127.0F;
+  constexpr auto kInfinite = __builtin_bit_cast(std::uint32_t, kRounder + 128.0F);  // field 255
   constexpr unsigned kMantissaBits = 23;
-  x = x < kLowest ? Float{} + kLowest : x;
-  x = x > kHighest ? Float{} + kHighest : x;
-  const Float shifted = x * kLog2e + kRounder;
-  const Float whole = shifted - kRounder;
+  // The ends of the range are bits to choose, not floats: of `x < kLowest ? kLowest : x` the
+  // compiler would make a branch with a copy of all that follows, and vectorised loops do both.
+  Bits too_low;
+  if constexpr (std::is_same_v<Float, float>) {
+    too_low = Bits{} - static_cast<Bits>(x < kLowest);
+  } else {
+    too_low = __builtin_bit_cast(Bits, x < kLowest);
+  }
+  Bits exponent = __builtin_bit_cast(Bits, x * kLog2e + kRounder);
+  exponent = exponent < kInfinite ? exponent : Bits{} + kInfinite;
+  const Float whole = __builtin_bit_cast(Float, exponent) - kRounder;
   const Float f = (x - whole * kLn2High) - whole * kLn2Low;
   Float p = 1.9875691500e-4F * f + 1.3981999507e-3F;
   p = p * f + 8.3334519073e-3F;
@@ -31,7 +39,8 @@ template <class Float, class Bits>
   p = p * f + 1.6666665459e-1F;
   p = p * f + 5.0000001201e-1F;
   p = p * f * f + f + 1.0F;
-  x = p * __builtin_bit_cast(Float, __builtin_bit_cast(Bits, shifted) << kMantissaBits);
+  p = p * __builtin_bit_cast(Float, exponent << kMantissaBits);
+  x = __builtin_bit_cast(Float, __builtin_bit_cast(Bits, p) & ~too_low);
 }
 [[gnu::always_inline]] inline float exp_fast(float x) {
   exponentiate<float, std::uint32_t>(x);

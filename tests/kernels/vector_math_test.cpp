@@ -29,7 +29,9 @@ TEST(ExpFast, EndsOfTheRange) {
   EXPECT_EQ(exp_fast(-1e30F), 0.0F);
   EXPECT_EQ(exp_fast(kInfinity), kInfinity);
   EXPECT_EQ(exp_fast(89.0F), kInfinity);
+  for (const float x : {1e5F, 8.5e7F, 1e15F, 3e38F}) EXPECT_EQ(exp_fast(x), kInfinity) << x;
   EXPECT_TRUE(std::isnan(exp_fast(kNan)));
+  EXPECT_TRUE(std::isnan(exp_fast(-kNan)));
 }
 
 TEST(SigmoidFast, SaturatesWithoutNan) {
