@@ -1,13 +1,16 @@
 #include "moestro/kernels/swiglu.h"
 
-#include <algorithm>
-
 #include "moestro/kernels/clones.h"
+#include "moestro/kernels/internal/bf16_pairs.h"
 #include "moestro/kernels/parallel.h"
 #include "moestro/kernels/vector_math.h"
 
 namespace moestro::kernels {
 namespace {
+
+using internal::FloatPair;
+using internal::load_pair;
+using internal::store_pair;
 
 constexpr std::int64_t kRowsPerBlock = 32;
 
@@ -33,67 +36,65 @@ struct Backward {
   float* d_row_weight;
 };
 
-/// A run of elements in f32: what it reads and what it makes.
-struct Run {
-  const float* gate;
-  const float* up;
-  const float* d_a;
-  float* d_gate;
-  float* d_up;
-  float* weighted_a;
+/// One element of a, times d_a and times its row's weight, and its gradients.
+struct Element {
+  float d_gate, d_up, a_times_d_a, weighted_a;
 };
 
-/// Gradient of n elements of one row; returns <a, d_a>.
+[[gnu::always_inline]] inline Element differentiate(float gate, float up, float d_a,
+                                                    float row_weight) {
+  const float s = sigmoid_fast(gate);
+  const float silu = gate * s;
+  const float a = silu * up;
+  const float weighted_slope = d_a * row_weight;
+  return {.d_gate = weighted_slope * up * (s + silu * (1.0F - s)),
+          .d_up = weighted_slope * silu,
+          .a_times_d_a = a * d_a,
+          .weighted_a = a * row_weight};
+}
+
+/// Gradient of one row; returns <a, d_a>.
 template <bool kWritesA>
-[[gnu::always_inline]] inline float backward_run(std::int64_t n, float row_weight, const Run run) {
+[[gnu::always_inline]] inline float backward_row(std::int64_t width, const float* gate,
+                                                 const float* d_a, float row_weight, float* d_gate,
+                                                 float* weighted_a) {
   float dot = 0.0F;
 #pragma omp simd reduction(+ : dot)
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float s = sigmoid_fast(run.gate[i]);
-    const float silu = run.gate[i] * s;
-    const float a = silu * run.up[i];
-    const float weighted_slope = run.d_a[i] * row_weight;
-    dot += a * run.d_a[i];
-    run.d_gate[i] = weighted_slope * run.up[i] * (s + silu * (1.0F - s));
-    run.d_up[i] = weighted_slope * silu;
-    if constexpr (kWritesA) run.weighted_a[i] = a * row_weight;
+  for (std::int64_t i = 0; i < width; ++i) {
+    const Element e = differentiate(gate[i], gate[width + i], d_a[i], row_weight);
+    dot += e.a_times_d_a;
+    d_gate[i] = e.d_gate;
+    d_gate[width + i] = e.d_up;
+    if constexpr (kWritesA) weighted_a[i] = e.weighted_a;
   }
   return dot;
 }
 
-/// Gradient of one row; returns <a, d_a>. Writes row_weight * a when `weighted_a` is not null.
-[[gnu::always_inline]] inline float backward_row(std::int64_t width, const float* gate,
-                                                 const float* d_a, float row_weight, float* d_gate,
-                                                 float* weighted_a) {
-  const Run run{gate, gate + width, d_a, d_gate, d_gate + width, weighted_a};
-  return weighted_a == nullptr ? backward_run<false>(width, row_weight, run)
-                               : backward_run<true>(width, row_weight, run);
-}
-
-template <class From, class To>
-[[gnu::always_inline]] inline void convert_run(std::int64_t n, const From* from, To* to) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) to[i] = from_float<To>(to_float(from[i]));
-}
-
-/// The same in bf16, by way of f32 runs in the first-level cache: loads and stores of half the
-/// width beside the exponential would leave half of its lanes empty.
+template <bool kWritesA>
 [[gnu::always_inline]] inline float backward_row(std::int64_t width, const bf16* gate,
                                                  const bf16* d_a, float row_weight, bf16* d_gate,
                                                  bf16* weighted_a) {
-  constexpr std::int64_t kRun = 256;
-  float in[3][kRun];
-  float out[3][kRun];
   float dot = 0.0F;
-  for (std::int64_t begin = 0; begin < width; begin += kRun) {
-    const std::int64_t n = std::min(kRun, width - begin);
-    convert_run(n, gate + begin, in[0]);
-    convert_run(n, gate + width + begin, in[1]);
-    convert_run(n, d_a + begin, in[2]);
-    dot += backward_run<true>(n, row_weight, {in[0], in[1], in[2], out[0], out[1], out[2]});
-    convert_run(n, out[0], d_gate + begin);
-    convert_run(n, out[1], d_gate + width + begin);
-    if (weighted_a != nullptr) convert_run(n, out[2], weighted_a + begin);
+#pragma omp simd reduction(+ : dot)
+  for (std::int64_t i = 0; i < width / 2; ++i) {
+    const FloatPair g = load_pair(gate + 2 * i);
+    const FloatPair u = load_pair(gate + width + 2 * i);
+    const FloatPair d = load_pair(d_a + 2 * i);
+    const Element e1 = differentiate(g.first, u.first, d.first, row_weight);
+    const Element e2 = differentiate(g.second, u.second, d.second, row_weight);
+    dot += e1.a_times_d_a + e2.a_times_d_a;
+    store_pair({e1.d_gate, e2.d_gate}, d_gate + 2 * i);
+    store_pair({e1.d_up, e2.d_up}, d_gate + width + 2 * i);
+    if constexpr (kWritesA) store_pair({e1.weighted_a, e2.weighted_a}, weighted_a + 2 * i);
+  }
+  if (width % 2 != 0) {
+    const std::int64_t i = width - 1;
+    const Element e =
+        differentiate(to_float(gate[i]), to_float(gate[width + i]), to_float(d_a[i]), row_weight);
+    dot += e.a_times_d_a;
+    d_gate[i] = from_float<bf16>(e.d_gate);
+    d_gate[width + i] = from_float<bf16>(e.d_up);
+    if constexpr (kWritesA) weighted_a[i] = from_float<bf16>(e.weighted_a);
   }
   return dot;
 }
@@ -106,8 +107,10 @@ template <class T>
     const T* gate = b.gate_up + r * 2 * b.width;
     const T* d_a = b.d_a + r * b.width;
     T* d_gate = b.d_gate_up + r * 2 * b.width;
-    T* weighted_a = b.weighted_a == nullptr ? nullptr : b.weighted_a + r * b.width;
-    const float dot = backward_row(b.width, gate, d_a, weight, d_gate, weighted_a);
+    const float dot =
+        b.weighted_a == nullptr
+            ? backward_row<false>(b.width, gate, d_a, weight, d_gate, b.weighted_a)
+            : backward_row<true>(b.width, gate, d_a, weight, d_gate, b.weighted_a + r * b.width);
     if (b.d_row_weight != nullptr) b.d_row_weight[r] = dot;
   }
 }
