@@ -16,6 +16,12 @@ void check(const AttentionShape& s) {
       s.batch, s.seq, s.heads, s.kv_heads, s.head_dim, s.window, s.scale);
 }
 
+/// Whether bf16 goes by blocks: oneDNN's products are faster on AMX tiles, and where panels have no
+/// instructions of their own for pairs.
+bool goes_by_blocks() {
+  return has_amx_bf16() || (has_gemm() && internal::supported_pair_kernels().size() == 1);
+}
+
 }  // namespace
 
 template <>
@@ -28,8 +34,11 @@ template <>
 void attention_forward(const AttentionShape& shape, const bf16* qkv, bf16* out,
                        float* log_sum_exp) {
   check(shape);
-  (has_amx_bf16() ? internal::block_attention_forward
-                  : internal::panel_attention_forward<bf16>)(shape, qkv, out, log_sum_exp);
+  if (goes_by_blocks()) {
+    internal::block_attention_forward(shape, qkv, out, log_sum_exp);
+  } else {
+    internal::panel_attention_forward(shape, qkv, out, log_sum_exp);
+  }
 }
 
 template <>
@@ -42,9 +51,11 @@ template <>
 void attention_backward(const AttentionShape& shape, const bf16* qkv, const bf16* out,
                         const float* log_sum_exp, const bf16* d_out, bf16* d_qkv) {
   check(shape);
-  (has_amx_bf16()
-       ? internal::block_attention_backward
-       : internal::panel_attention_backward<bf16>)(shape, qkv, out, log_sum_exp, d_out, d_qkv);
+  if (goes_by_blocks()) {
+    internal::block_attention_backward(shape, qkv, out, log_sum_exp, d_out, d_qkv);
+  } else {
+    internal::panel_attention_backward(shape, qkv, out, log_sum_exp, d_out, d_qkv);
+  }
 }
 
 }  // namespace moestro::kernels

@@ -36,7 +36,7 @@ void attention_backward(const AttentionShape& shape, const T* qkv, const T* out,
                         const float* log_sum_exp, const T* d_out, T* d_qkv);
 
 // Both have products of their own that leave out what is not seen; bf16 takes those of gemm.h
-// where these run on AMX tiles.
+// where these run on AMX tiles, and on CPUs that multiply no bf16.
 template <>
 void attention_forward(const AttentionShape&, const float*, float*, float*);
 template <>

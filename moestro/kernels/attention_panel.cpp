@@ -16,8 +16,8 @@ void multiply_any(const Product<float>& p) {
 void add_product_any(const Product<float>& p) {
   multiply_all<FloatProducts<4, 2>, true>(p);
 }
-void softmax_any(const Panel& panel, float scale, float* scores, SoftmaxState& state) {
-  softmax_panel<4>(panel, scale, scores, state);
+void softmax_any(const Panel& panel, float* scores, SoftmaxState& state) {
+  softmax_panel<4>(panel, scores, state);
 }
 void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp, const float* dot,
                        float* scores, float* gradients) {
@@ -32,9 +32,9 @@ void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp
 [[gnu::target("arch=x86-64-v3")]] void add_product_avx2(const Product<float>& p) {
   multiply_all<FloatProducts<8, 2>, true>(p);
 }
-[[gnu::target("arch=x86-64-v3")]] void softmax_avx2(const Panel& panel, float scale, float* scores,
+[[gnu::target("arch=x86-64-v3")]] void softmax_avx2(const Panel& panel, float* scores,
                                                     SoftmaxState& state) {
-  softmax_panel<8>(panel, scale, scores, state);
+  softmax_panel<8>(panel, scores, state);
 }
 [[gnu::target("arch=x86-64-v3")]] void differentiate_avx2(const Panel& panel, float scale,
                                                           const float* log_sum_exp,
@@ -49,9 +49,9 @@ void differentiate_any(const Panel& panel, float scale, const float* log_sum_exp
 [[gnu::target("arch=x86-64-v4")]] void add_product_avx512(const Product<float>& p) {
   multiply_all<FloatProducts<16, 4>, true>(p);
 }
-[[gnu::target("arch=x86-64-v4")]] void softmax_avx512(const Panel& panel, float scale,
-                                                      float* scores, SoftmaxState& state) {
-  softmax_panel<16>(panel, scale, scores, state);
+[[gnu::target("arch=x86-64-v4")]] void softmax_avx512(const Panel& panel, float* scores,
+                                                      SoftmaxState& state) {
+  softmax_panel<16>(panel, scores, state);
 }
 [[gnu::target("arch=x86-64-v4")]] void differentiate_avx512(const Panel& panel, float scale,
                                                             const float* log_sum_exp,
@@ -98,8 +98,8 @@ void multiply(const Product<float>& p) {
 void add_product(const Product<float>& p) {
   best().add_product(p);
 }
-void softmax(const Panel& panel, float scale, float* scores, SoftmaxState& state) {
-  best().softmax(panel, scale, scores, state);
+void softmax(const Panel& panel, float* scores, SoftmaxState& state) {
+  best().softmax(panel, scores, state);
 }
 void differentiate(const Panel& panel, float scale, const float* log_sum_exp, const float* dot,
                    float* scores, float* gradients) {

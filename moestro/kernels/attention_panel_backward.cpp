@@ -74,13 +74,14 @@ struct Work {
     const std::int64_t size = kPanel * width;
     const std::int64_t right_size = right_side_size<T>(kPanel, width);
     auto* rows = scratch<T>(Purpose::head_rows, 2 * kBlockPanels * size);
-    auto* columns = scratch<Cell<T>>(Purpose::head_queries, 2 * kBlockPanels * size);
+    const std::int64_t columns_size = size / kDepthOfCell<Cell<T>>;
+    auto* columns = scratch<Cell<T>>(Purpose::head_queries, 2 * kBlockPanels * columns_size);
     auto* right = scratch<Cell<T>>(Purpose::panel_right_side, 2 * kBlockPanels * right_size);
     auto* d_q = scratch<float>(Purpose::head_out, kBlockPanels * size);
     for (PanelWork<T>& panel : panels) {
       for (PanelSide<T>* side : {&panel.q, &panel.d_out}) {
         side->rows = std::exchange(rows, rows + size);
-        side->columns = std::exchange(columns, columns + size);
+        side->columns = std::exchange(columns, columns + columns_size);
         side->work = std::exchange(right, right + right_size);
       }
       panel.d_q = std::exchange(d_q, d_q + size);
@@ -140,17 +141,18 @@ template <class T>
 void backward_chunk(const AttentionShape& s, const Panel& at, const Work<T>& w,
                     const PanelWork<T>& panel, const Cell<T>* k_right) {
   const std::int64_t first = at.key * w.width;
-  const auto multiply_by_keys = [&](const T* rows, const Cell<T>* columns, float* cells) {
+  const auto multiply_keys = [&](const T* rows, const Cell<T>* columns, float scale, float* cells) {
     multiply(Product<Cell<T>>{at.keys,
                               round_up(at.queries),
                               s.head_dim,
                               by_rows(Rows<const T>{rows + first, w.width}),
                               {columns, kPanel},
                               {cells, kPanel},
-                              at.queries_of_key()});
+                              at.queries_of_key(),
+                              scale});
   };
-  multiply_by_keys(w.k, panel.q.columns, w.scores);
-  multiply_by_keys(w.v, panel.d_out.columns, w.gradients);
+  multiply_keys(w.k, panel.q.columns, s.scale, w.scores);
+  multiply_keys(w.v, panel.d_out.columns, 1.0F, w.gradients);
   differentiate(at, s.scale, panel.log_sum_exp, panel.dot, w.scores, w.gradients);
   clear_single_scores(at, w.gradients);
   add_to_keys(at, w, w.scores, panel.d_out.right, w.d_v);

@@ -34,7 +34,7 @@ struct Work {
 
   explicit Work(std::int64_t head_dim)
       : width(round_up(head_dim)),
-        q(scratch<Cell<T>>(Purpose::head_queries, kBlockPanels * panel_size())),
+        q(scratch<Cell<T>>(Purpose::head_queries, kBlockPanels * columns_size())),
         q_rows(scratch<T>(Purpose::head_rows, panel_size())),
         k(scratch<T>(Purpose::head_keys, kChunk * width)),
         v(scratch<T>(Purpose::head_values, kChunk * width)),
@@ -44,7 +44,8 @@ struct Work {
         sums(scratch<float>(Purpose::head_out, kBlockPanels * panel_size())) {}
 
   [[nodiscard]] std::int64_t panel_size() const { return kPanel * width; }
-  [[nodiscard]] Cell<T>* q_of(std::int64_t panel) const { return q + panel * panel_size(); }
+  [[nodiscard]] std::int64_t columns_size() const { return panel_size() / kDepthOfCell<Cell<T>>; }
+  [[nodiscard]] Cell<T>* q_of(std::int64_t panel) const { return q + panel * columns_size(); }
   [[nodiscard]] float* sums_of(std::int64_t panel) const { return sums + panel * panel_size(); }
 };
 
@@ -59,8 +60,9 @@ void attend(const AttentionShape& s, const Panel& panel, const Work<T>& w, const
                             by_rows(Rows<const T>{w.k, w.width}),
                             {q, kPanel},
                             {w.scores, kPanel},
-                            panel.queries_of_key()});
-  softmax(panel, s.scale, w.scores, state);
+                            panel.queries_of_key(),
+                            s.scale});
+  softmax(panel, w.scores, state);
   rescale_rows(panel.queries, w.width, state.rescale, sums);
   add_product(Product<Cell<T>>{panel.queries,
                                w.width,
@@ -103,8 +105,7 @@ void forward_block(const Problem<T>& p, std::int64_t batch, std::int64_t kv_head
     const SoftmaxState& state = states[i];
     write_out(out_head(s, p.out, batch, head), query, queries, w.width, w.sums_of(i), state.sum);
     float* lse = p.log_sum_exp + (batch * s.heads + head) * s.seq + query;
-    for (std::int64_t j = 0; j < queries; ++j)
-      lse[j] = state.peak[j] * kLn2 + std::log(state.sum[j]);
+    for (std::int64_t j = 0; j < queries; ++j) lse[j] = state.peak[j] + std::log(state.sum[j]);
   }
 }
 

@@ -1,50 +1,40 @@
 #pragma once
 // Elementary functions without branches or calls, so that the loops around them vectorise.
 
+#include <bit>
 #include <cstdint>
-#include <type_traits>
 
 namespace moestro::kernels {
 
-/// x = e^x with a relative error of at most 2e-7 for x in [-87.3, 88.3]; 0 below -87.7 (so for
-/// -infinity), +infinity above 88.4, NaN for NaN. Float and Bits: float and std::uint32_t, or
-/// vectors of them.
+inline constexpr float kLog2e = 1.44269504F;
+
+/// e^x with a relative error of at most 2e-7 for x in [-87.3, 88.3]; 0 below -87.7 (so for
+/// -infinity), +infinity above 88.4, NaN for NaN.
 /// Source: range reduction by ln 2 in two parts and the degree-5 polynomial of Cephes (Moshier).
-template <class Float, class Bits>
-[[gnu::always_inline]] inline void exponentiate(Float& x) {
+[[gnu::always_inline]] inline float exp_fast(float x) {
   constexpr float kLowest = -88.0F;
-  constexpr float kLog2e = 1.44269504F;
   constexpr float kLn2High = 0.693359375F;
   constexpr float kLn2Low = -2.12194440e-4F;
   // Adding 1.5 * 2^23 rounds to a whole number n, kept in the lowest bits; the 127 beside it makes
   // these bits the exponent field of 2^n, once shifted into place.
   constexpr float kRounder = 12582912.0F + 127.0F;
-  constexpr auto kInfinite = __builtin_bit_cast(std::uint32_t, kRounder + 128.0F);  // field 255
+  constexpr auto kInfinite = std::bit_cast<std::uint32_t>(kRounder + 128.0F);  // field 255
   constexpr unsigned kMantissaBits = 23;
   // The ends of the range are bits to choose, not floats: of `x < kLowest ? kLowest : x` the
   // compiler would make a branch with a copy of all that follows, and vectorised loops do both.
-  Bits too_low;
-  if constexpr (std::is_same_v<Float, float>) {
-    too_low = Bits{} - static_cast<Bits>(x < kLowest);
-  } else {
-    too_low = __builtin_bit_cast(Bits, x < kLowest);
-  }
-  Bits exponent = __builtin_bit_cast(Bits, x * kLog2e + kRounder);
-  exponent = exponent < kInfinite ? exponent : Bits{} + kInfinite;
-  const Float whole = __builtin_bit_cast(Float, exponent) - kRounder;
-  const Float f = (x - whole * kLn2High) - whole * kLn2Low;
-  Float p = 1.9875691500e-4F * f + 1.3981999507e-3F;
+  const std::uint32_t too_low = 0U - static_cast<std::uint32_t>(x < kLowest);
+  auto exponent = std::bit_cast<std::uint32_t>(x * kLog2e + kRounder);
+  exponent = exponent < kInfinite ? exponent : kInfinite;
+  const float whole = std::bit_cast<float>(exponent) - kRounder;
+  const float f = (x - whole * kLn2High) - whole * kLn2Low;
+  float p = 1.9875691500e-4F * f + 1.3981999507e-3F;
   p = p * f + 8.3334519073e-3F;
   p = p * f + 4.1665795894e-2F;
   p = p * f + 1.6666665459e-1F;
   p = p * f + 5.0000001201e-1F;
   p = p * f * f + f + 1.0F;
-  p = p * __builtin_bit_cast(Float, exponent << kMantissaBits);
-  x = __builtin_bit_cast(Float, __builtin_bit_cast(Bits, p) & ~too_low);
-}
-[[gnu::always_inline]] inline float exp_fast(float x) {
-  exponentiate<float, std::uint32_t>(x);
-  return x;
+  p = p * std::bit_cast<float>(exponent << kMantissaBits);
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(p) & ~too_low);
 }
 
 /// 1 / (1 + e^-x).

@@ -168,18 +168,36 @@ TEST(Attention, EmptyBatchAndEmptySequenceDoNothing) {
 }
 
 /// The softmax of one score is 1 whatever the score.
-TEST(Attention, QueriesThatSeeOneKeyGiveItsScoreNoGradient) {
+template <class T>
+void check_single_scores(const Attention<T>& attention = {}) {
   for (const AttentionShape& s : {shape_of(2, 40, 4, 2, 24, 1), shape_of(2, 1, 4, 2, 24, 0)}) {
-    const auto qkv = normal<float>(s.batch * s.seq * s.row(), 1);
-    const auto d_out = normal<float>(s.batch * s.seq * s.heads * s.head_dim, 2);
-    const Results<float> r = run(s, qkv, d_out);
+    const auto qkv = normal<T>(s.batch * s.seq * s.row(), 1);
+    const auto d_out = normal<T>(s.batch * s.seq * s.heads * s.head_dim, 2);
+    const Results<T> r = run(s, qkv, d_out, attention);
     const std::int64_t queries_and_keys = (s.heads + s.kv_heads) * s.head_dim;
     for (std::size_t i = 0; i < r.d_qkv.size(); ++i) {
       const auto column = static_cast<std::int64_t>(i) % s.row();
       if (column >= queries_and_keys) continue;
-      ASSERT_EQ(r.d_qkv[i], 0.0F) << i;
+      ASSERT_EQ(to_float(r.d_qkv[i]), 0.0F) << i;
+    }
+    for (std::size_t i = 0; i < r.out.size(); ++i) {  // head h of out is value head h / 2
+      const auto at = static_cast<std::int64_t>(i);
+      const std::int64_t width = s.heads * s.head_dim;
+      const std::int64_t value =
+          queries_and_keys + at % width / (2 * s.head_dim) * s.head_dim + at % s.head_dim;
+      const auto in = static_cast<std::size_t>(at / width * s.row() + value);
+      ASSERT_EQ(to_float(r.out[i]), to_float(qkv[in])) << i;
     }
   }
+}
+
+TEST(Attention, QueriesThatSeeOneKeyTakeItsValueAndGiveItsScoreNoGradient) {
+  check_single_scores<float>();
+  check_single_scores(kPanels);
+}
+TEST(Attention, ByBlocksQueriesThatSeeOneKeyGiveItsScoreNoGradient) {
+  SKIP_WITHOUT_GEMM();
+  check_single_scores(kBlocks);
 }
 
 /// Products and softmax of one instruction set.
@@ -216,11 +234,12 @@ PanelResults run_panel(const Steps<T>& steps, const internal::Panel& panel, std:
                                     internal::by_rows(Rows<const T>{k.data(), width}),
                                     {q.data(), kPanel},
                                     {scores.data(), kPanel},
-                                    panel.queries_of_key()});
+                                    panel.queries_of_key(),
+                                    0.1F});
   };
   internal::SoftmaxState state{};
   scores_of();
-  steps.panel.softmax(panel, 0.1F, scores.data(), state);
+  steps.panel.softmax(panel, scores.data(), state);
   steps.add_product(
       Product<Cell<T>>{panel.queries,
                        width,
@@ -354,14 +373,25 @@ TEST(Attention, InstructionSetsRoundAlike) {
   }
 }
 
+/// Scores in the thousands, and of 1e9: the softmax is that of whichever is largest.
+template <class T>
+void check_large_scores(const Attention<T>& attention = {}) {
+  for (const float scale : {100.0F, 1e4F, 1e8F}) {
+    AttentionShape s = shape_of(1, 300, 2, 1, 16, 0);
+    s.scale = scale;
+    const auto qkv = normal<T>(s.seq * s.row(), 1);
+    const auto d_out = normal<T>(s.seq * s.heads * s.head_dim, 2);
+    const Results<T> r = run(s, qkv, d_out, attention);
+    const auto expected = testing::attention(s, widen(qkv));
+    EXPECT_LT(relative_error(r.out, expected.out), std::max(1e-3, kTolerance<T>)) << scale;
+    EXPECT_LT(relative_error(r.log_sum_exp, expected.log_sum_exp), kTolerance<float>) << scale;
+    for (const T d : r.d_qkv) ASSERT_TRUE(std::isfinite(to_float(d))) << scale;
+  }
+}
+
 TEST(Attention, LargeScoresDoNotOverflow) {
-  AttentionShape s = shape_of(1, 600, 1, 1, 16, 0);
-  s.scale = 100.0F;  // scores in the thousands: a softmax without its peak taken off would be NaN
-  const auto qkv = normal<float>(s.seq * s.row(), 1);
-  std::vector<float> out(static_cast<std::size_t>(s.seq * s.head_dim));
-  std::vector<float> lse(static_cast<std::size_t>(s.seq));
-  attention_forward(s, qkv.data(), out.data(), lse.data());
-  EXPECT_LT(relative_error(out, testing::attention(s, widen(qkv)).out), 1e-3);
+  check_large_scores<float>();
+  check_large_scores(kPanels);
 }
 
 TEST(Attention, WindowOfTheWholeSequenceIsNoWindow) {

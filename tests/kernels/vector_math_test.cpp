@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "moestro/kernels/bf16.h"
+#include "moestro/kernels/internal/attention_vectors.h"
 
 namespace moestro::kernels {
 namespace {
@@ -32,6 +33,35 @@ TEST(ExpFast, EndsOfTheRange) {
   for (const float x : {1e5F, 8.5e7F, 1e15F, 3e38F}) EXPECT_EQ(exp_fast(x), kInfinity) << x;
   EXPECT_TRUE(std::isnan(exp_fast(kNan)));
   EXPECT_TRUE(std::isnan(exp_fast(-kNan)));
+}
+
+float power_of_2(float x) {
+  using Four = internal::Vector<4>;
+  Four::Floats lanes{x, 1.0F, x, -1.0F};
+  internal::power_of_2<Four::Floats, Four::Bits>(lanes);
+  EXPECT_TRUE(lanes[0] == lanes[2] || std::isnan(lanes[0]));
+  EXPECT_EQ(lanes[1], 2.0F);
+  EXPECT_EQ(lanes[3], 0.5F);
+  return lanes[0];
+}
+
+TEST(PowerOf2, RelativeErrorIsBelowElevenInAHundredMillion) {
+  double worst = 0.0;
+  for (double x = -126.0; x < 1.0; x += 1.0 / 4096.0 + 1e-6) {
+    const auto rounded = static_cast<float>(x);
+    const double exact = std::exp2(static_cast<double>(rounded));
+    worst = std::max(worst, std::abs(static_cast<double>(power_of_2(rounded)) - exact) / exact);
+  }
+  EXPECT_LT(worst, 1.1e-7);
+}
+
+TEST(PowerOf2, EndsOfTheRange) {
+  EXPECT_EQ(power_of_2(0.0F), 1.0F);
+  for (const float x : {-126.6F, -127.0F, -1e5F, -1e30F, -kInfinity}) {
+    EXPECT_EQ(power_of_2(x), 0.0F) << x;
+  }
+  EXPECT_TRUE(std::isnan(power_of_2(kNan)));
+  EXPECT_TRUE(std::isnan(power_of_2(-kNan)));
 }
 
 TEST(SigmoidFast, SaturatesWithoutNan) {

@@ -1,9 +1,9 @@
 #pragma once
-// Attention by blocks, for bf16 where the CPU multiplies tiles: how a sequence is cut into blocks
-// of scores, and which scores of a block are visible. All query heads that read one key-value head
-// are stacked: row h * queries + i of a block is query i of the group's head h, so that keys and
-// values are packed once for the whole group, and their gradients are summed inside one product.
-// Shared with attention_panel.h: heads inside packed rows, and steps on rows of sums.
+// Attention by blocks, for bf16 where products of gemm.h are faster: how a sequence is cut into
+// blocks of scores, and which scores of a block are visible. All query heads that read one
+// key-value head are stacked: row h * queries + i of a block is query i of the group's head h, so
+// that keys and values are packed once for the whole group, and their gradients are summed inside
+// one product. Shared with attention_panel.h: heads inside packed rows, and steps on rows of sums.
 
 #include <algorithm>
 #include <cstdint>

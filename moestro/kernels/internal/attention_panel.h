@@ -19,8 +19,10 @@ namespace moestro::kernels::internal {
 
 inline constexpr std::int64_t kPanel = 64;       // queries of a panel, and the stride of its rows
 inline constexpr std::int64_t kLanes = 16;       // widths are rounded up to this
-inline constexpr std::int64_t kChunk = 96;       // keys at most; even
+inline constexpr std::int64_t kChunk = 96;       // keys at most
 inline constexpr std::int64_t kBlockPanels = 4;  // at most
+
+static_assert(kChunk % 2 == 0, "chunks hold whole pairs");
 
 [[nodiscard]] constexpr std::int64_t round_up(std::int64_t n) {
   return (n + kLanes - 1) / kLanes * kLanes;
@@ -158,7 +160,7 @@ template <class T>
   return std::is_same_v<T, bf16> ? (count + 1) / 2 * width : 0;
 }
 
-/// c = a b of [rows, depth] by [depth, cols] values; cols is a multiple of kLanes.
+/// a b of [rows, depth] by [depth, cols] values; cols is a multiple of kLanes.
 template <class C>
 struct Product {
   std::int64_t rows, cols, depth;
@@ -166,9 +168,10 @@ struct Product {
   Rows<const C> b;
   Rows<float> c;
   Band band;
+  float scale = 1.0F;  // of multiply()
 };
 
-/// c = a b in the columns that `band` has in a row (rounded out to whole vectors and tiles of
+/// c = scale a b in the columns that `band` has in a row (rounded out to whole vectors and tiles of
 /// rows); others stay as they were.
 void multiply(const Product<float>& p);
 void multiply(const Product<Bf16Pair>& p);
@@ -177,19 +180,16 @@ void multiply(const Product<Bf16Pair>& p);
 void add_product(const Product<float>& p);
 void add_product(const Product<Bf16Pair>& p);
 
-inline constexpr float kLog2e = 1.44269504F;
-inline constexpr float kLn2 = 0.693147181F;
-
-/// Running softmax of a panel, on powers of 2: e^(score * scale) = 2^(score * scale * kLog2e).
+/// Running softmax of a panel.
 struct SoftmaxState {
-  alignas(64) float peak[kPanel];     // largest exponent so far
-  alignas(64) float sum[kPanel];      // sum of 2^(exponent - peak)
+  alignas(64) float peak[kPanel];     // largest score so far
+  alignas(64) float sum[kPanel];      // sum of e^(score - peak)
   alignas(64) float rescale[kPanel];  // what the last chunk makes of earlier sums
 };
-/// Scores [keys, kPanel] to 2^(exponent - peak), 0 where nothing is seen.
-void softmax(const Panel& panel, float scale, float* scores, SoftmaxState& state);
-/// Scores to probabilities e^(score * scale - log_sum_exp), gradients of probabilities to those of
-/// scores, p * (d - dot) * scale; both 0 where nothing is seen.
+/// Scores [keys, kPanel] to probabilities e^(score - peak), 0 where nothing is seen.
+void softmax(const Panel& panel, float* scores, SoftmaxState& state);
+/// Scores to probabilities e^(score - log_sum_exp), gradients of probabilities to those of scores
+/// before their scale, p * (d - dot) * scale; both 0 where nothing is seen.
 void differentiate(const Panel& panel, float scale, const float* log_sum_exp, const float* dot,
                    float* scores, float* gradients);
 
@@ -215,7 +215,7 @@ template <class T>
 struct PanelKernels {
   void (*multiply)(const Product<float>&);
   void (*add_product)(const Product<float>&);
-  void (*softmax)(const Panel&, float scale, float* scores, SoftmaxState&);
+  void (*softmax)(const Panel&, float* scores, SoftmaxState&);
   void (*differentiate)(const Panel&, float scale, const float* log_sum_exp, const float* dot,
                         float* scores, float* gradients);
 };

@@ -1,12 +1,13 @@
 #pragma once
 // The steps of attention_panel.h on vectors of L floats: the compiler's vector extension, since
-// accumulators must stay in registers. Compiled once per instruction set (attention_panel.cpp):
-// everything is inlined there. Vectors are passed by reference: by value, their calling convention
-// would depend on the instruction set.
+// accumulators must stay in registers. Compiled once per instruction set (attention_panel.cpp,
+// attention_pairs.cpp): everything is inlined there. Vectors are passed by reference: by value,
+// their calling convention would depend on the instruction set.
 
 #include <cstdint>
 
 #include "moestro/kernels/internal/attention_panel.h"
+#include "moestro/kernels/vector_math.h"
 
 namespace moestro::kernels::internal {
 
@@ -103,6 +104,8 @@ template <class P, int V, int R, bool kAdd>
         typename P::Sum before;
         load<kL>(at, before);
         sum[r][v] += before;
+      } else {
+        sum[r][v] *= p.scale;
       }
       store<kL>(sum[r][v], at);
     }
@@ -175,14 +178,14 @@ template <class P, bool kAdd>
   }
 }
 
-/// x = 2^x with a relative error of at most 1e-7 for x in [-126, 1]; 0 below -126.5 (so for
-/// -infinity), NaN for NaN, anything above 128. Cheaper than e^x, whose argument would have to be
-/// multiplied by log2(e) here: scores are, by way of their scale.
+/// x = 2^x with a relative error of at most 1.1e-7 for x in [-126, 1]; 0 below -126.5 (so for
+/// -infinity), NaN for NaN, anything from 127.5 on. Cheaper than exp_fast(), which has to leave
+/// multiples of ln 2 in two parts.
 /// Source: Taylor's polynomial, its coefficients moved for the least largest error in [-0.5, 0.5].
 template <class Floats, class Bits>
 [[gnu::always_inline]] inline void power_of_2(Floats& x) {
   constexpr float kLowest = -127.0F;                // its exponent field is 0: the result is 0
-  constexpr float kRounder = 12582912.0F + 127.0F;  // as in exponentiate()
+  constexpr float kRounder = 12582912.0F + 127.0F;  // as in exp_fast()
   constexpr unsigned kMantissaBits = 23;
   x = x < kLowest ? Floats{} + kLowest : x;
   const Floats shifted = x + kRounder;
@@ -237,8 +240,8 @@ template <int L>
 }
 
 template <int L>
-[[gnu::always_inline]] inline void softmax_lanes(const SeenKeys& seen, float scale, float* scores,
-                                                 float* peak, float* sum, float* rescale) {
+[[gnu::always_inline]] inline void softmax_lanes(const SeenKeys& seen, float* scores, float* peak,
+                                                 float* sum, float* rescale) {
   using Floats = typename Vector<L>::Floats;
   using Bits = typename Vector<L>::Bits;
   Floats before;
@@ -247,7 +250,7 @@ template <int L>
   Floats score;
   load<L>(peak, before);
   load<L>(sum, total);
-  top[0] = top[1] = Floats{} - __builtin_inff();
+  top[0] = top[1] = before;
   std::int64_t key = seen.any.first;
   for (; key + 2 <= seen.any.last; key += 2) {
     for (int i = 0; i < 2; ++i) {
@@ -259,14 +262,13 @@ template <int L>
     load<L>(scores + key * kPanel, score);
     top[0] = score > top[0] ? score : top[0];
   }
-  top[0] = (top[1] > top[0] ? top[1] : top[0]) * scale;
-  top[0] = top[0] > before ? top[0] : before;
-  Floats factor = before - top[0];
+  top[0] = top[1] > top[0] ? top[1] : top[0];
+  Floats factor = (before - top[0]) * kLog2e;
   power_of_2<Floats, Bits>(factor);
   total *= factor;
   for (key = seen.any.first; key < seen.any.last; ++key) {
     load<L>(scores + key * kPanel, score);
-    score = score * scale - top[0];
+    score = (score - top[0]) * kLog2e;
     power_of_2<Floats, Bits>(score);
     total += score;
     store<L>(score, scores + key * kPanel);
@@ -277,7 +279,7 @@ template <int L>
 }
 
 template <int L>
-[[gnu::always_inline]] inline void softmax_panel(const Panel& panel, float scale, float* scores,
+[[gnu::always_inline]] inline void softmax_panel(const Panel& panel, float* scores,
                                                  SoftmaxState& state) {
   for (std::int64_t lane = 0; lane < round_up(panel.queries); lane += L) {
     const SeenKeys seen(panel, lane, L);
@@ -286,8 +288,7 @@ template <int L>
     clear<L>({seen.any.last, panel.keys}, cells);
     mask<L>(panel, lane, {seen.any.first, seen.all.first}, -__builtin_inff(), cells);
     mask<L>(panel, lane, {seen.all.last, seen.any.last}, -__builtin_inff(), cells);
-    softmax_lanes<L>(seen, scale * kLog2e, cells, state.peak + lane, state.sum + lane,
-                     state.rescale + lane);
+    softmax_lanes<L>(seen, cells, state.peak + lane, state.sum + lane, state.rescale + lane);
   }
 }
 
@@ -302,14 +303,13 @@ template <int L>
     Floats lse;
     Floats off;
     load<L>(log_sum_exp + lane, lse);
-    lse *= kLog2e;
     load<L>(dot + lane, off);
     for (std::int64_t key = seen.any.first; key < seen.any.last; ++key) {
       Floats p;
       Floats d;
       load<L>(scores + key * kPanel + lane, p);
       load<L>(gradients + key * kPanel + lane, d);
-      p = p * (scale * kLog2e) - lse;
+      p = (p - lse) * kLog2e;
       power_of_2<Floats, Bits>(p);
       d = p * (d - off) * scale;
       store<L>(p, scores + key * kPanel + lane);
