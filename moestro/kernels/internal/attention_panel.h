@@ -160,7 +160,7 @@ template <class T>
   return std::is_same_v<T, bf16> ? (count + 1) / 2 * width : 0;
 }
 
-/// a b of [rows, depth] by [depth, cols] values; cols is a multiple of kLanes.
+/// The product of a [rows, depth] and b [depth, cols], in values; cols is a multiple of kLanes.
 template <class C>
 struct Product {
   std::int64_t rows, cols, depth;
